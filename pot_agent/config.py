@@ -1,0 +1,334 @@
+"""Configuration as data: frozen, keyword-only, checked when built, defaults from the paper (arXiv 2601.20379).
+
+Three things are apart: the *budget* (how much is searched: `quick`, `paper`), the *profile* (how the loss is formed:
+`paper`, `corrected`) and the *settings* of the machine (`Settings.from_env`, the only reader of the environment).
+"""
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pot_agent.errors import ConfigError
+
+Prior = Literal["sample", "rescore", "uniform"]
+Backup = Literal["mean", "max"]
+CommitMode = Literal["child", "reroot"]
+Std = Literal["population", "sample"]
+LossNormalisation = Literal["sequence", "token", "constant"]
+KlEstimator = Literal["k3_ratio", "k3", "k2", "k1"]
+Reference = Literal["synced", "base", "current"]
+Moments = Literal["keep", "reset"]
+Profile = Literal["paper", "corrected"]
+BudgetName = Literal["quick", "paper"]
+
+SMALL_MODEL_PARAMETERS = 1_000_000_000
+"""Below this many parameters the `corrected` profile trains at 1e-3: a rank-8 adapter on a small model barely moves at
+the paper's 1e-4."""
+
+
+def _require(condition: bool, name: str, value: object, rule: str) -> None:
+    if not condition:
+        raise ConfigError(f"{name} must be {rule}, got {value!r}", value=value)
+
+
+def _require_finite(name: str, value: float, rule: str, *, positive: bool = True) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    _require(number and (value > 0 if positive else value >= 0), name, value, rule)
+
+
+def _require_count(name: str, value: int, *, least: int = 1) -> None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    _require(whole and value >= least, name, value, f"a whole number, {least} or more")
+
+
+def _require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    _require(value in choices, name, value, f"one of {', '.join(choices)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchConfig:
+    """How much is searched, and how (paper table of hyper-parameters; section 3.2)."""
+
+    iterations: int = 20
+    """MCTS iterations M: expansions of k thoughts each."""
+    width: int = 3
+    """Thoughts sampled per expansion: the paper's k, and the group size G."""
+    max_depth: int = 8
+    """Nodes at this depth are terminal."""
+    c_puct: float = 1.414
+    """Exploration constant C of PUCT."""
+    temperature: float = 0.7
+    """Sampling temperature of thoughts; the trainer divides its logits by it too."""
+    max_new_tokens: int = 2048
+    """Tokens of one thought."""
+    max_prompt_tokens: int | None = None
+    """Tokens of a prompt; None: the model's context less `max_new_tokens`."""
+    feedback_tokens: int = 200
+    """Tokens of execution feedback shown for each thought of the history."""
+    prior: Prior = "sample"
+    """PUCT's P(s, a): softmax over siblings of the mean log-probability as sampled (`sample`), rescored under the
+    newest adapter (`rescore`), or `uniform`."""
+    backup: Backup = "mean"
+    """Q as the mean or the max of the rewards backed up."""
+    commit: CommitMode = "child"
+    """`child`: the greedy thought joins the tree below the expanded node and the root stays. `reroot`: it becomes the
+    root, so at most `max_depth` iterations follow."""
+
+    def __post_init__(self) -> None:
+        _require_count("iterations", self.iterations)
+        _require_count("width", self.width)
+        _require_count("max_depth", self.max_depth)
+        _require_finite("c_puct", self.c_puct, "a finite number, 0 or more", positive=False)
+        _require_finite("temperature", self.temperature, "a finite number above 0")
+        _require_count("max_new_tokens", self.max_new_tokens)
+        if self.max_prompt_tokens is not None:
+            _require_count("max_prompt_tokens", self.max_prompt_tokens)
+        _require_count("feedback_tokens", self.feedback_tokens, least=0)
+        _require_choice("prior", self.prior, ("sample", "rescore", "uniform"))
+        _require_choice("backup", self.backup, ("mean", "max"))
+        _require_choice("commit", self.commit, ("child", "reroot"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraConfig:
+    """The transient adapter (paper: rank 8; the rest is this project's choice)."""
+
+    rank: int = 8
+    alpha: float = 16.0
+    """Scale of the adapter's output is alpha / rank."""
+    dropout: float = 0.0
+    targets: str | tuple[str, ...] = "all-linear"
+    """peft's target modules: `all-linear`, or names of modules."""
+
+    def __post_init__(self) -> None:
+        _require_count("rank", self.rank)
+        _require_finite("alpha", self.alpha, "a finite number above 0")
+        _require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "in [0, 1)")
+        if not isinstance(self.targets, str):
+            object.__setattr__(self, "targets", tuple(self.targets))
+        _require(bool(self.targets), "targets", self.targets, "`all-linear` or names of modules")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrpoConfig:
+    """One GRPO update (paper section 3.3 and table of hyper-parameters).
+
+    The defaults are the profile `paper`; `GrpoConfig.corrected()` gives the other. Deviations from the paper's text:
+    the printed loss has its sign turned (it is to be maximised), the coefficient of the KL term is 0.02 alone (the
+    paper also names "a fixed 0.005"), and the KL estimator carries the ratio so that its gradient is that of the
+    reverse KL.
+    """
+
+    epochs: int = 3
+    learning_rate: float = 1e-4
+    clip: float = 0.3
+    """PPO's epsilon: ratios are clipped to [1 - clip, 1 + clip]."""
+    beta: float = 0.02
+    """Coefficient of the KL term."""
+    kl: KlEstimator = "k3_ratio"
+    """`k3_ratio`: r * k3 with the gradient through r too; `k3`, `k2`, `k1` as plain losses."""
+    reference: Reference = "synced"
+    """pi_ref: a snapshot at the first version boundary at or after every `reference_sync_steps` optimizer steps, the
+    base at first (`synced`); the base throughout (`base`); the version being trained (`current`)."""
+    reference_sync_steps: int = 10
+    std: Std = "population"
+    advantage_floor: float = 1e-4
+    """eta: the least standard deviation that advantages are divided by."""
+    advantage_clip: float = 5.0
+    """C_A: advantages are clipped to [-C_A, C_A]."""
+    normalise_advantage: bool = True
+    """False leaves R - mean(R) as it is (Dr. GRPO)."""
+    loss_normalisation: LossNormalisation = "sequence"
+    """`sequence`: 1/|tau| for each completion, then the mean over the group (paper); `token`: mean over all tokens of
+    the group; `constant`: divided by G x `constant_length` (Dr. GRPO)."""
+    constant_length: int = 2048
+    importance_cap: float | None = None
+    """Truncate importance weights pi_trainer / pi_sampler at this value; None: no correction (paper)."""
+    mask_truncated: bool = False
+    """Leave completions that ran out of tokens out of the loss."""
+    max_grad_norm: float = 1.0
+    weight_decay: float = 0.0
+    adam_betas: tuple[float, float] = (0.9, 0.999)
+    adam_epsilon: float = 1e-8
+    moments: Moments = "keep"
+    """Adam's moments between updates: kept for the episode, or reset at each update."""
+
+    def __post_init__(self) -> None:
+        _require_count("epochs", self.epochs)
+        _require_finite("learning_rate", self.learning_rate, "a finite number above 0")
+        _require(0.0 < self.clip < 1.0, "clip", self.clip, "in (0, 1)")
+        _require_finite("beta", self.beta, "a finite number, 0 or more", positive=False)
+        _require_choice("kl", self.kl, ("k3_ratio", "k3", "k2", "k1"))
+        _require_choice("reference", self.reference, ("synced", "base", "current"))
+        _require_count("reference_sync_steps", self.reference_sync_steps)
+        _require_choice("std", self.std, ("population", "sample"))
+        _require_finite("advantage_floor", self.advantage_floor, "a finite number above 0")
+        _require_finite("advantage_clip", self.advantage_clip, "a finite number above 0")
+        _require_choice("loss_normalisation", self.loss_normalisation, ("sequence", "token", "constant"))
+        _require_count("constant_length", self.constant_length)
+        if self.importance_cap is not None:
+            _require_finite("importance_cap", self.importance_cap, "a finite number above 0")
+        _require_finite("max_grad_norm", self.max_grad_norm, "a finite number above 0")
+        _require_finite("weight_decay", self.weight_decay, "a finite number, 0 or more", positive=False)
+        betas = tuple(self.adam_betas)
+        _require(len(betas) == 2 and all(0 <= b < 1 for b in betas), "adam_betas", self.adam_betas, "two in [0, 1)")
+        object.__setattr__(self, "adam_betas", betas)
+        _require_finite("adam_epsilon", self.adam_epsilon, "a finite number above 0")
+        _require_choice("moments", self.moments, ("keep", "reset"))
+
+    @classmethod
+    def corrected(cls, *, parameters: int | None = None) -> Self:
+        """Token-mean loss, truncated importance weights, and 1e-3 for models below one billion parameters."""
+        small = parameters is not None and parameters < SMALL_MODEL_PARAMETERS
+        return cls(learning_rate=1e-3 if small else 1e-4, loss_normalisation="token", importance_cap=2.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PotConfig:
+    """Everything a run is decided by. Build one with `quick()` or `paper()` and change fields by keyword."""
+
+    search: SearchConfig = field(default_factory=SearchConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
+    grpo: GrpoConfig | None = None
+    """None: what `profile` says for the policy's model."""
+    profile: Profile = "paper"
+    learn: bool = True
+    """False: search alone (MCTS with the same commits, prompts and seeds; `internalize` does nothing)."""
+    max_seconds: float | None = None
+    """Wall-clock bound of one run, in seconds; None: none."""
+    program_seconds: float = 10.0
+    """CPU seconds of one test, where the problem does not say."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require_choice("profile", self.profile, ("paper", "corrected"))
+        if self.max_seconds is not None:
+            _require_finite("max_seconds", self.max_seconds, "a finite number of seconds above 0, or None")
+        _require_finite("program_seconds", self.program_seconds, "a finite number of seconds above 0")
+        _require_count("seed", self.seed, least=0)
+        _require(self.seed < 2**63, "seed", self.seed, "below 2**63")
+
+    @classmethod
+    def paper(cls, **changes: Any) -> Self:
+        """The paper's budget: 20 iterations of 3 thoughts of 2,048 tokens, 10 s a test."""
+        return cls().change(**changes)
+
+    @classmethod
+    def quick(cls, **changes: Any) -> Self:
+        """A budget for a CPU: 6 iterations of 3 thoughts of 256 tokens, prompts of 2,048 tokens, 4 s a test."""
+        search = SearchConfig(iterations=6, max_new_tokens=256, max_prompt_tokens=2048)
+        return cls(search=search, program_seconds=4.0).change(**changes)
+
+    @classmethod
+    def of(cls, budget: BudgetName, **changes: Any) -> Self:
+        """The budget of that name."""
+        _require_choice("budget", budget, ("quick", "paper"))
+        return cls.quick(**changes) if budget == "quick" else cls.paper(**changes)
+
+    def change(self, **changes: Any) -> Self:
+        """A copy with fields changed; those of `search` may be given flat, as in `change(iterations=4, seed=1)`.
+
+        None leaves a field as it is, except `max_seconds` and `grpo`, where None is a value.
+        """
+        own = {f.name for f in fields(self)}
+        flat = {f.name for f in fields(SearchConfig)}
+        unknown = sorted(set(changes) - own - flat)
+        if unknown:
+            raise ConfigError(f"no such setting: {', '.join(unknown)}; there are {', '.join(sorted(own | flat))}")
+        keep_none = {"max_seconds", "grpo"}
+        given = {name: value for name, value in changes.items() if value is not None or name in keep_none}
+        search = replace(
+            given.pop("search", self.search), **{name: given.pop(name) for name in sorted(flat) if name in given}
+        )
+        return replace(self, search=search, **given)
+
+    def grpo_for(self, parameters: int | None) -> GrpoConfig:
+        """The loss configuration in force for a model of that many parameters."""
+        if self.grpo is not None:
+            return self.grpo
+        return GrpoConfig.corrected(parameters=parameters) if self.profile == "corrected" else GrpoConfig()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, tuples as lists."""
+        plain: dict[str, Any] = _plain(asdict(self))
+        return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+ENVIRONMENT_PREFIX = "POT_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the machine decides. Variables are named `POT_` plus the field in capitals."""
+
+    model: str = "embedded"
+    """POT_MODEL: hub id, folder, GGUF file, or `embedded`."""
+    policy: str | None = None
+    """POT_POLICY: URL of a policy server, used instead of a model in process."""
+    token: str | None = field(default=None, repr=False)
+    """POT_TOKEN: bearer token of the policy server."""
+    device: str | None = None
+    """POT_DEVICE: torch device; None: cuda where there is one, else cpu."""
+    dtype: str | None = None
+    """POT_DTYPE: float32, bfloat16 or float16; None: bfloat16 on a GPU, float32 on a CPU without bf16 units."""
+    threads: int | None = None
+    """POT_THREADS: torch threads; None: torch's own default."""
+    home: Path = field(default_factory=lambda: Path.home() / ".cache" / "policy-of-thoughts")
+    """POT_HOME: where converted models are kept."""
+    host: str = "127.0.0.1"
+    """POT_HOST: where `pot serve` listens."""
+    port: int = 8719
+    """POT_PORT."""
+    max_sessions: int = 64
+    """POT_MAX_SESSIONS: sessions open at once in one policy."""
+    lease_seconds: float = 3600.0
+    """POT_LEASE_SECONDS: a session unused for so long is closed."""
+
+    def __post_init__(self) -> None:
+        _require(0 < self.port < 65536, "POT_PORT", self.port, "between 1 and 65535")
+        _require_count("POT_MAX_SESSIONS", self.max_sessions)
+        _require_finite("POT_LEASE_SECONDS", self.lease_seconds, "a finite number of seconds above 0")
+        if self.threads is not None:
+            _require_count("POT_THREADS", self.threads)
+        if self.dtype is not None:
+            _require_choice("POT_DTYPE", self.dtype, ("float32", "bfloat16", "float16"))
+        _require(bool(self.model.strip()), "POT_MODEL", self.model, "a hub id, a folder, a GGUF file or `embedded`")
+
+    @classmethod
+    def from_env(cls, environment: Mapping[str, str] | None = None) -> Self:
+        """Read `POT_*`; an empty variable counts as unset; one that cannot be read is a `ConfigError`."""
+        source = os.environ if environment is None else environment
+        given = {
+            f.name: source[name]
+            for f in fields(cls)
+            if (name := ENVIRONMENT_PREFIX + f.name.upper()) in source and source[name].strip()
+        }
+        return cls(**{name: _read(name, text) for name, text in given.items()})
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "port": int,
+    "max_sessions": int,
+    "threads": int,
+    "lease_seconds": float,
+    "home": lambda text: Path(text).expanduser(),
+}
+
+
+def _read(name: str, text: str) -> Any:
+    try:
+        return _READERS.get(name, str)(text)
+    except ValueError as error:
+        variable = ENVIRONMENT_PREFIX + name.upper()
+        raise ConfigError(f"{variable} cannot be read: {text!r} ({error})", value=text) from error
