@@ -1,0 +1,36 @@
+# Each target sets up what it needs in .venv, once; `make help` lists them.
+PYTHON ?= python3
+BIN := .venv/bin
+export TORCH_INDEX
+
+.PHONY: help setup demo test test-long lint format wheel-check doctor clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup:  ## .venv with everything that the tests and the demo need, and the embedded model
+	@PYTHON="$(PYTHON)" sh scripts/setup.sh
+
+demo: setup  ## solve a real problem with the embedded model and watch it learn
+	@$(BIN)/python examples/demo.py
+
+test: setup  ## the tests (under 8 minutes on 2 cores)
+	@$(BIN)/python -m pytest
+
+test-long: setup  ## kill loops, leak cycles, whole runs
+	@$(BIN)/python -m pytest -m long --timeout 1800
+
+lint: setup  ## ruff and mypy
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+format: setup  ## let ruff rewrite
+	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+wheel-check: setup  ## build the wheel and try it, core alone, in a clean venv outside this folder
+	@sh scripts/check_wheel.sh
+
+doctor: setup  ## what this machine has
+	@$(BIN)/pot doctor
+
+clean:  ## remove .venv and caches
+	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
