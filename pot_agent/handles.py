@@ -1,0 +1,122 @@
+"""What a graph holds on to: its policy, its sandbox, its configuration. Built at the first run, never at import."""
+
+import hashlib
+import logging
+from functools import cached_property
+from threading import Lock
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+
+from pot_agent.config import PotConfig, Settings
+from pot_agent.errors import CannotLearnError, ConfigError
+from pot_agent.policy.base import Policy
+from pot_agent.problem import Limits, Problem
+from pot_agent.rewards import ExecutionReward, Reward
+from pot_agent.sandbox.base import Sandbox
+
+log = logging.getLogger(__name__)
+
+
+class Handles:
+    """Policy, sandbox and reward of one graph; the defaults are shared by all graphs of the process."""
+
+    def __init__(
+        self,
+        policy: Policy | BaseChatModel | str | None,
+        sandbox: Sandbox | None,
+        *,
+        model: str,
+        config: PotConfig | None,
+        reward: Reward | None,
+    ) -> None:
+        self._given_policy = as_policy(policy)
+        self._given_sandbox = sandbox
+        self._model = model
+        self._config = config
+        self._lock = Lock()
+        self.reward: Reward = reward if reward is not None else ExecutionReward()
+        if self._given_policy is not None and not isinstance(policy, str):
+            check_can_learn(self._given_policy, config or PotConfig())
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The policy: the one given, else the process's own for this model."""
+        with self._lock:
+            if self._given_policy is not None:
+                return self._given_policy
+            return local_policy(self._model, Settings.from_env())
+
+    @cached_property
+    def sandbox(self) -> Sandbox:
+        """The sandbox: the one given, else the process's own."""
+        with self._lock:
+            if self._given_sandbox is not None:
+                return self._given_sandbox
+            from pot_agent.sandbox.shared import default_sandbox
+
+            return default_sandbox()
+
+    def budget(self) -> str:
+        """`given` where the graph has a configuration, else `quick` on a CPU and `paper` on anything else."""
+        if self._config is not None:
+            return "given"
+        return "quick" if self.policy.capabilities.device.startswith("cpu") else "paper"
+
+    def config(self, budget: str, knobs: dict[str, Any]) -> PotConfig:
+        """The configuration of a run: the graph's own (or the budget's) with the run's knobs."""
+        base = self._config
+        if base is None:
+            base = PotConfig.quick() if budget == "quick" else PotConfig.paper()
+        return base.change(**knobs)
+
+
+def local_policy(model: str, settings: Settings) -> Policy:
+    """The process's own policy for `model`, on the device that the settings name."""
+    from pot_agent.policy.local import default_policy
+
+    return default_policy(
+        model, device=settings.device, dtype=settings.dtype, threads=settings.threads, home=settings.home
+    )
+
+
+def as_policy(given: Policy | BaseChatModel | str | None) -> Policy | None:
+    """A policy from an object, a server's URL or a LangChain chat model."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        from pot_agent.policy.client import HttpPolicy
+
+        return HttpPolicy(given, token=Settings.from_env().token)
+    if isinstance(given, BaseChatModel):
+        from pot_agent.policy.chat_model import ChatModelPolicy
+
+        return ChatModelPolicy(given)
+    if isinstance(given, Policy):
+        return given
+    raise ConfigError(
+        f"policy must be a policy, the URL of a policy server or a LangChain chat model, got {type(given).__name__}",
+        value=given,
+    )
+
+
+def check_can_learn(policy: Policy, config: PotConfig) -> None:
+    """Raise `CannotLearnError` where learning is asked of a policy without weights."""
+    capabilities = policy.capabilities
+    if config.learn and not capabilities.learns:
+        raise CannotLearnError(
+            f"{capabilities.model} cannot learn: it has no weights to train here. Search with it by "
+            "config=PotConfig.quick(learn=False), or give an open-weights model (model=...) or the URL of `pot serve`",
+            value=capabilities.model,
+        )
+
+
+def limits_of(problem: Problem, config: PotConfig) -> Limits:
+    """The problem's own limits, else the budget's."""
+    return problem.limits if problem.limits is not None else Limits(cpu_seconds=config.program_seconds)
+
+
+def seed_for(seed: int, iteration: int, purpose: str) -> int:
+    """A seed of 63 bits for one call, the same for every method that makes that call."""
+    digest = hashlib.sha256(f"{seed}/{iteration}/{purpose}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

@@ -1,0 +1,80 @@
+"""How a step becomes a graph node: one body, a sync and an async form, and what happens when it is stopped or fails.
+
+A thread cannot be killed, so the async form runs the body in a thread of its own (LangGraph's and asyncio's executors
+are small) and sets the step's stop signal when it is cancelled; the body then ends within one decoding step.
+"""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langgraph.errors import GraphBubbleUp
+
+from pot_agent.state import PotState
+from pot_agent.stopping import StopSignal
+
+Update = dict[str, Any]
+Body = Callable[[PotState, threading.Event], Update]
+
+CANCEL_KEY = "cancel"
+"""Key of `config["configurable"]` under which a caller may give a `threading.Event` that ends the run early, with the
+best so far."""
+_CHECKPOINTER_KEY = "__pregel_checkpointer"  # LangGraph's own name for the checkpointer in force, sub-graphs included
+
+
+def as_node(name: str, body: Body, *, abandon: Callable[[PotState], None]) -> RunnableLambda[PotState, Update]:
+    """A node in both forms. `abandon` is called when the body fails in a run that nothing can resume."""
+
+    def guarded(state: PotState, config: RunnableConfig, signal: StopSignal) -> Update:
+        try:
+            return body(state, signal)
+        except GraphBubbleUp:
+            raise  # an interrupt or a drain: the run goes on later, and its adapter with it
+        except BaseException:
+            if not config.get("configurable", {}).get(_CHECKPOINTER_KEY):
+                abandon(state)
+            raise
+
+    def run(state: PotState, config: RunnableConfig) -> Update:
+        return guarded(state, config, StopSignal(parent=_cancel_of(config)))
+
+    async def arun(state: PotState, config: RunnableConfig) -> Update:
+        signal = StopSignal(parent=_cancel_of(config))
+        return await _in_thread(name, lambda: guarded(state, config, signal), signal)
+
+    return RunnableLambda(run, afunc=arun, name=name)
+
+
+def _cancel_of(config: RunnableConfig) -> threading.Event | None:
+    given = config.get("configurable", {}).get(CANCEL_KEY)
+    return given if isinstance(given, threading.Event) else None
+
+
+async def _in_thread(name: str, call: Callable[[], Update], signal: StopSignal) -> Update:
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Update] = loop.create_future()
+
+    def settle(set_outcome: Callable[[Any], None], outcome: Any) -> None:
+        if not done.done():
+            set_outcome(outcome)
+
+    def work() -> None:
+        try:
+            outcome: Any = call()
+            setter: Callable[[Any], None] = done.set_result
+        except BaseException as error:
+            outcome, setter = error, done.set_exception
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, setter, outcome)
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(work,), name=f"pot-{name}", daemon=True)
+    thread.start()
+    try:
+        return await done
+    except asyncio.CancelledError:
+        signal.set()
+        raise

@@ -1,0 +1,286 @@
+"""The five steps of PoT: start, propose, execute, internalize, commit (paper section 3, algorithm 1).
+
+`PotNodes` captures the handles and holds nothing of a run: all that a run knows is in its state, so a node can be run
+again after a crash. A step that is stopped (by its caller, by the clock) ends the run with the best thought so far.
+"""
+
+import time
+import uuid
+from collections.abc import Callable
+from threading import Event
+from typing import Literal
+
+from langgraph.runtime import get_runtime
+
+from pot_agent import tree as thought_tree
+from pot_agent.config import PotConfig
+from pot_agent.errors import CancelledError, SandboxError
+from pot_agent.events import emit
+from pot_agent.handles import Handles, check_can_learn
+from pot_agent.node import Update
+from pot_agent.problem import Problem
+from pot_agent.run import Run, build_prompt, scored
+from pot_agent.solution import solution_of
+from pot_agent.state import INPUT_KEYS, STATE_VERSION, Candidate, PotState, Program, check_version, read_knobs
+from pot_agent.stopping import StopReason, StopSignal
+from pot_agent.tree import ROOT, Tree
+
+STEPS_OF_AN_ITERATION = 4
+"""Super-steps of the graph from one propose to the end of its commit."""
+
+
+class PotNodes:
+    """The steps as methods; each takes the state and a stop signal and returns what changes."""
+
+    def __init__(self, handles: Handles) -> None:
+        self.handles = handles
+
+    def start(self, state: PotState, stop: Event) -> Update:
+        """Read and check the problem, open a session at version 0, and reset every field of a reused thread."""
+        began = time.monotonic()
+        problem = Problem.parse({name: state.get(name) for name in INPUT_KEYS})
+        knobs, policy, budget = read_knobs(get_runtime().context), self.handles.policy, self.handles.budget()
+        config = self.handles.config(budget, knobs)
+        check_can_learn(policy, config)
+        build_prompt(self.handles, problem, [], config)  # a statement that does not fit is an error at the door
+        learns = config.learn and bool(problem.tests)
+        session = f"pot-{uuid.uuid4().hex}"
+        opened = policy.open(session, lora=config.lora if learns else None, seed=config.seed)
+        warnings = _warnings_about(problem, config)
+        self._announce(problem, config, session, warnings)
+        return {
+            "state_version": STATE_VERSION,
+            "task": problem.to_dict(),
+            "knobs": knobs,
+            "budget": budget,
+            "session": session,
+            "version": opened.version,
+            "iteration": 0,
+            "tree": thought_tree.new_tree(),
+            "programs": [],
+            "root": ROOT,
+            "leaf": ROOT,
+            "thoughts": [],
+            "rewards": {},
+            "receipt": None,
+            "updates": 0,
+            "tokens": 0,
+            "seconds": time.monotonic() - began,
+            "tier": "",
+            "stop_reason": None,
+            "warnings": warnings,
+            "solution": None,
+        }
+
+    def propose(self, state: PotState, stop: Event) -> Update:
+        """Select a leaf by PUCT and sample k thoughts there from the newest adapter."""
+        return self._step(state, stop, self._propose)
+
+    def execute(self, state: PotState, stop: Event) -> Update:
+        """Run each thought on the visible tests, back its reward up, and stop at a full pass."""
+        return self._step(state, stop, self._execute)
+
+    def internalize(self, state: PotState, stop: Event) -> Update:
+        """One GRPO update of the adapter on the k thoughts of this expansion."""
+        return self._step(state, stop, self._internalize)
+
+    def commit(self, state: PotState, stop: Event) -> Update:
+        """Decode one thought greedily from the evolved policy, run it, and let it join the tree."""
+        return self._step(state, stop, self._commit)
+
+    @staticmethod
+    def after_execute(state: PotState) -> Literal["internalize", "__end__"]:
+        """To the update, unless the run has ended."""
+        return "__end__" if state.get("stop_reason") else "internalize"
+
+    @staticmethod
+    def after_commit(state: PotState) -> Literal["propose", "__end__"]:
+        """To the next iteration, unless the run has ended."""
+        return "__end__" if state.get("stop_reason") else "propose"
+
+    def abandon(self, state: PotState) -> None:
+        """Close the session of a run that failed and that nothing can resume."""
+        session = state.get("session")
+        if session and not state.get("stop_reason"):
+            self.handles.policy.close(session)
+
+    # -- what the steps do ----------------------------------------------------------------------------------------
+
+    def _propose(self, run: Run) -> Update:
+        state, search = run.state, run.search
+        if not run.problem.tests:
+            return self._write(run, ROOT, n=1, temperature=0.0)
+        if state["remaining_steps"] < STEPS_OF_AN_ITERATION:
+            return self._finish(run, "recursion_limit")
+        leaf = thought_tree.select(
+            state["tree"], root=state["root"], c_puct=search.c_puct, max_depth=search.max_depth, backup=search.backup
+        )
+        if leaf is None:
+            return self._finish(run, "exhausted")
+        return self._write(run, leaf, n=search.width, temperature=search.temperature)
+
+    def _write(self, run: Run, leaf: int, *, n: int, temperature: float) -> Update:
+        state, iteration, prompt = run.state, run.state["iteration"] + 1, run.prompt(leaf)
+        where = {"leaf": leaf, "depth": state["tree"][leaf]["depth"]}
+        emit("selected", iteration=iteration, **where, prompt_tokens=prompt.tokens, dropped=prompt.dropped)
+        completions = run.sample(prompt.messages, "propose", iteration=iteration, n=n, temperature=temperature)
+        programs, thoughts = run.collect(completions, "propose", iteration=iteration)
+        return {
+            "iteration": iteration,
+            "leaf": leaf,
+            "programs": programs,
+            "thoughts": thoughts,
+            "rewards": {},
+            "receipt": None,
+            "tokens": state["tokens"] + sum(thought["tokens"] for thought in thoughts),
+        }
+
+    def _execute(self, run: Run) -> Update:
+        state, thoughts = run.state, run.state["thoughts"]
+        if not run.problem.tests:
+            return self._finish(run, "no_tests")
+        programs, tier = run.evaluate(state["programs"], thoughts, "propose")
+        known = scored(programs, thoughts)
+        if not known:
+            raise _sandbox_failed(programs, thoughts)
+        tree = thought_tree.expand(
+            state["tree"], state["leaf"], known, iteration=state["iteration"], version=state["version"]
+        )
+        rewards = {thought["sample"]: thought["reward"] for thought in known}
+        update: Update = {"programs": programs, "tree": tree, "rewards": rewards, "tier": tier}
+        return self._finish(run, "solved", update) if _is_solved(tree) else update
+
+    def _internalize(self, run: Run) -> Update:
+        state, policy = run.state, self.handles.policy
+        if not run.config.learn:
+            emit("update", iteration=state["iteration"], version=state["version"], skipped="learning is off")
+            return {"receipt": None}
+        receipt = policy.internalize(
+            state["session"],
+            version=state["version"],
+            rewards=state["rewards"],
+            grpo=run.config.grpo_for(policy.capabilities.parameters),
+            cancel=run.stop,
+        ).to_dict()
+        plain = {name: value for name, value in receipt.items() if not isinstance(value, dict)}
+        emit("update", iteration=state["iteration"], **plain)
+        updates = state["updates"] + (receipt["skipped"] is None)
+        return {"receipt": receipt, "version": receipt["version"], "updates": updates}
+
+    def _commit(self, run: Run) -> Update:
+        state, search, iteration, leaf = run.state, run.search, run.state["iteration"], run.state["leaf"]
+        completions = run.sample(run.prompt(leaf).messages, "commit", iteration=iteration, n=1, temperature=0.0)
+        programs, thoughts = run.collect(completions, "commit", iteration=iteration)
+        programs, tier = run.evaluate(programs, thoughts, "commit")
+        known = scored(programs, [run.at_sampling_temperature(thoughts[0])])
+        tree = thought_tree.expand(
+            state["tree"], leaf, known, iteration=iteration, version=state["version"], committed=True
+        )
+        if search.prior == "rescore":
+            tree = run.rescored(tree, leaf)
+        update: Update = {"programs": programs, "tree": tree, "tier": tier}
+        update["tokens"] = state["tokens"] + thoughts[0]["tokens"]
+        root = state["root"]
+        if known:
+            node = _child_with(tree, leaf, known[0]["sample"])
+            emit("committed", iteration=iteration, node=node, score=known[0]["reward"], new=node >= len(state["tree"]))
+            root = update["root"] = node if search.commit == "reroot" else root
+        reason = _reason_to_end(run, tree, root)
+        return self._finish(run, reason, update) if reason else update
+
+    # -- how a step begins and a run ends -------------------------------------------------------------------------
+
+    def _step(self, state: PotState, stop: Event, body: Callable[[Run], Update]) -> Update:
+        """Run a body under the run's clock; a stop ends the run with the best so far."""
+        check_version(state)
+        if state.get("stop_reason"):
+            return {}
+        run = Run(self.handles, state, stop)
+        try:
+            update = body(run)
+        except CancelledError:
+            if isinstance(stop, StopSignal) and stop.caller_is_gone:
+                raise  # nobody waits for a solution
+            update = self._finish(run, run.stop.reason or "cancelled")
+        return {**update, "seconds": run.seconds}
+
+    def _finish(self, run: Run, reason: StopReason, update: Update | None = None) -> Update:
+        """End the run: the best so far is the solution, and the adapter is gone."""
+        state, warnings = run.state, list(run.state["warnings"])
+        if reason == "recursion_limit":
+            warnings.append(
+                "stopped by LangGraph's recursion limit with the best so far; raise it by config={'recursion_limit': "
+                f"...}}: an iteration takes {STEPS_OF_AN_ITERATION} steps"
+            )
+            emit("warning", message=warnings[-1])
+        solution = solution_of(
+            {**state, **(update or {})},
+            reason,
+            model=self.handles.policy.capabilities.model,
+            seconds=run.seconds,
+            warnings=warnings,
+        )
+        self.handles.policy.close(state["session"])
+        emit("finished", **{name: value for name, value in solution.items() if name not in ("feedback", "warnings")})
+        return {**(update or {}), "stop_reason": reason, "warnings": warnings, "solution": solution}
+
+    def _announce(self, problem: Problem, config: PotConfig, session: str, warnings: list[str]) -> None:
+        capabilities = self.handles.policy.capabilities
+        emit(
+            "started",
+            session=session,
+            model=capabilities.model,
+            device=capabilities.device,
+            tests=len(problem.tests),
+            evidence=problem.evidence,
+            iterations=config.search.iterations,
+            width=config.search.width,
+            learn=config.learn,
+            max_seconds=config.max_seconds,
+        )
+        for warning in warnings:
+            emit("warning", message=warning)
+
+
+def _warnings_about(problem: Problem, config: PotConfig) -> list[str]:
+    if not problem.tests:
+        return [
+            "no tests were given and none were found in the statement: one greedy answer, not checked and nothing "
+            'learned. Give tests, for example tests=["assert add(1, 2) == 3"]'
+        ]
+    if config.learn and len(problem.tests) == 1:
+        return [
+            "with one visible test nothing can be learned: a thought scores 0 or 1, and a 1 ends the search; give two "
+            "tests or more"
+        ]
+    if config.learn and config.search.width == 1:
+        return ["with width 1 nothing can be learned: a group of one has no advantage; give a width of 2 or more"]
+    return []
+
+
+def _is_solved(tree: Tree) -> bool:
+    index = thought_tree.best(tree)
+    return index is not None and tree[index]["reward"] == 1.0
+
+
+def _child_with(tree: Tree, parent: int, sample: str) -> int:
+    return next(child for child in thought_tree.children(tree, parent) if sample in tree[child]["samples"])
+
+
+def _reason_to_end(run: Run, tree: Tree, root: int) -> StopReason | None:
+    if _is_solved(tree):
+        return "solved"
+    if run.state["iteration"] >= run.search.iterations:
+        return "iterations"
+    if thought_tree.select(tree, root=root, max_depth=run.search.max_depth) is None:
+        return "exhausted"
+    return None
+
+
+def _sandbox_failed(programs: list[Program], thoughts: list[Candidate]) -> SandboxError:
+    failures = [programs[thought["program"]]["failure"] for thought in thoughts]
+    return SandboxError(
+        f"the sandbox failed on all {len(thoughts)} programs of this iteration ({failures[0]}); nothing was scored. "
+        "`pot doctor` checks the sandbox",
+        value=failures,
+    )

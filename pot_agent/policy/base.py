@@ -1,0 +1,188 @@
+"""The policy contract: the only door to weights, in process or over HTTP, with the same meaning and errors.
+
+A *session* is one problem's transient adapter. Its *versions* are immutable and numbered from 0 (the base model
+exactly); sampling names one. Whatever is trained on comes from the session's journal, so nothing outside the policy can
+alter the token ids, the log-probabilities or the temperature that a gradient is computed from.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from threading import Event
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self, runtime_checkable
+
+from typing_extensions import TypedDict
+
+from pot_agent.config import GrpoConfig, LoraConfig
+
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+class Message(TypedDict):
+    """One chat message."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What a policy can do, so that a graph can refuse at build time what would fail at run time."""
+
+    model: str
+    """Name of the base model, as a person would recognise it."""
+    learns: bool
+    """Whether `internalize` can move weights."""
+    logprobs: bool
+    """Whether completions carry log-probabilities; without them the search prior is uniform."""
+    context_tokens: int
+    """Longest prompt plus completion, in tokens."""
+    device: str = "unknown"
+    """Where the weights live: cpu, cuda, remote."""
+    parameters: int | None = None
+    """Parameters of the base model, where known; `corrected` chooses its learning rate by it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionInfo:
+    """An open session: its name and the newest version of its adapter."""
+
+    session: str
+    version: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """One sampled completion; its exact ids stay in the journal under `sample_id`."""
+
+    sample_id: str
+    text: str
+    tokens: int
+    """Sampled tokens, the end-of-sequence token counted where it was sampled."""
+    logprob: float | None
+    """Mean log-probability per token in nats, at the sampling temperature (at 1.0 for greedy); None where unknown."""
+    finish_reason: FinishReason
+    prompt_tokens: int = 0
+    """Length of the prompt, in tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """What one call of `internalize` did. The same call again gives the same receipt and trains nothing."""
+
+    digest: str
+    """Digest of session, version, samples, rewards and configuration: the key of idempotence."""
+    version: int
+    """The version to sample from now on; equal to `parent_version` when the update was skipped."""
+    parent_version: int
+    skipped: str | None
+    """None, or why no weight moved (equal rewards, fewer than two samples, a loss that is not finite)."""
+    steps: int = 0
+    """Optimizer steps taken in this call."""
+    total_steps: int = 0
+    """Optimizer steps of this session so far."""
+    loss: float | None = None
+    """Loss of the first epoch, before any step (the value that is minimised: -objective)."""
+    loss_last: float | None = None
+    """Loss of the last epoch."""
+    kl: float | None = None
+    """Mean per-token KL(new policy || reference) of the last epoch's forward, in nats (k3 estimate)."""
+    clip_fraction: float | None = None
+    """Share of completion tokens whose ratio left [1 - eps, 1 + eps], mean over epochs."""
+    grad_norm: float | None = None
+    """Gradient norm before clipping, mean over epochs."""
+    adapter_norm: float | None = None
+    """L2 norm of all adapter parameters after the update."""
+    sampler_gap: float | None = None
+    """Mean |sampler log-probability - trainer log-probability| at the parent version, in nats per token."""
+    tokens: int = 0
+    """Completion tokens trained on, in one epoch."""
+    seconds: float = 0.0
+    rewards: dict[str, float] = field(default_factory=dict)
+    advantages: dict[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return asdict(self)
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """The contract that every policy keeps; see the module docstring. Thread-safe. A context manager."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this policy can do."""
+        ...
+
+    def count_tokens(self, content: str | Sequence[Message]) -> int:
+        """Tokens of a text, or of messages under the chat template with the generation prompt."""
+        ...
+
+    def open(self, session: str, *, lora: LoraConfig | None = None, seed: int = 0) -> SessionInfo:
+        """Open a session at version 0, the base exactly. Idempotent for equal arguments.
+
+        `lora=None` opens one that samples from the base and cannot learn.
+        Raises `SessionConflictError` when it is open with other arguments, `PolicyBusyError` at the cap on sessions.
+        """
+        ...
+
+    def sample(
+        self,
+        session: str,
+        *,
+        version: int,
+        messages: Sequence[Message],
+        n: int = 1,
+        temperature: float = 0.7,
+        max_tokens: int = 256,
+        seed: int = 0,
+        stop: Sequence[str] = (),
+        cancel: Event | None = None,
+        on_tokens: Callable[[int], None] | None = None,
+    ) -> list[Completion]:
+        """Sample `n` completions of one prompt from one version; `temperature=0` is greedy.
+
+        Full softmax at `temperature`: no top-k, no top-p, no penalties. A completion ends at the model's end-of-turn
+        token, at one of the `stop` strings (left out of `text`), or after `max_tokens`. `cancel` ends the call within
+        one decoding step with `CancelledError`; `on_tokens` is told the running total of tokens, in process only.
+        Raises `ContextLengthError`, `VersionError`, `SessionNotFoundError`, `ConfigError`.
+        """
+        ...
+
+    def score(
+        self, session: str, *, version: int, sample_ids: Sequence[str], temperature: float | None = None
+    ) -> list[float]:
+        """Mean log-probability per token of journalled samples under a version, at `temperature` (None: 1.0)."""
+        ...
+
+    def internalize(
+        self,
+        session: str,
+        *,
+        version: int,
+        rewards: Mapping[str, float],
+        grpo: GrpoConfig,
+        cancel: Event | None = None,
+    ) -> Receipt:
+        """One GRPO update on a group of samples of one prompt and one version; `rewards` by sample id.
+
+        Idempotent: the receipt of an equal call is returned before the version is even looked at.
+        Raises `VersionError`, `SampleError`, `CannotLearnError`, `SessionNotFoundError`. On any error, and when
+        cancelled between epochs, the session stays at `version`, its optimizer state untouched.
+        """
+        ...
+
+    def close(self, session: str) -> None:
+        """Drop the session, its adapter and its journal. Closing one that is not open does nothing."""
+        ...
+
+    def shutdown(self) -> None:
+        """Release everything this policy holds (weights, connections). Idempotent."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

@@ -1,0 +1,198 @@
+"""One step's view of a run: its problem, its configuration, its clock, and the calls that a step is made of.
+
+A `Run` is built from the state at each step and thrown away after it; the state is all that lasts.
+"""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Literal
+
+from pot_agent import tree as thought_tree
+from pot_agent.config import PotConfig
+from pot_agent.events import emit
+from pot_agent.handles import Handles, limits_of, seed_for
+from pot_agent.policy.base import Completion, Message
+from pot_agent.problem import Problem
+from pot_agent.prompts import Attempt, BuiltPrompt, build_messages, extract_program
+from pot_agent.rewards import Evaluation
+from pot_agent.state import Candidate, PotState, Program
+from pot_agent.stopping import StopSignal
+from pot_agent.tree import Thought, Tree
+
+Phase = Literal["propose", "commit"]
+
+
+class Run:
+    """What one step needs, and the verbs it is written in."""
+
+    def __init__(self, handles: Handles, state: PotState, stop: Event) -> None:
+        self.handles = handles
+        self.state = state
+        self.problem = Problem.parse(state["task"])
+        self.config = handles.config(state["budget"], state["knobs"])
+        self.search = self.config.search
+        self._began = time.monotonic()
+        left = None if self.config.max_seconds is None else self.config.max_seconds - state["seconds"]
+        self.stop = StopSignal(parent=stop, seconds=left)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the run so far, this step included."""
+        return self.state["seconds"] + time.monotonic() - self._began
+
+    def prompt(self, leaf: int) -> BuiltPrompt:
+        """The problem and every thought from the root to `leaf` with its feedback, within the budget of tokens."""
+        programs = self.state["programs"]
+        path = [programs[self.state["tree"][node]["program"]] for node in thought_tree.path(self.state["tree"], leaf)]
+        history = [Attempt(program=program["text"], feedback=program["feedback"]) for program in path]
+        return build_prompt(self.handles, self.problem, history, self.config)
+
+    def sample(
+        self, messages: Sequence[Message], phase: Phase, *, iteration: int, n: int, temperature: float
+    ) -> list[Completion]:
+        """Completions of `messages` from the newest version of this run's adapter."""
+        return self.handles.policy.sample(
+            self.state["session"],
+            version=self.state["version"],
+            messages=messages,
+            n=n,
+            temperature=temperature,
+            max_tokens=self.search.max_new_tokens,
+            seed=seed_for(self.config.seed, iteration, phase),
+            cancel=self.stop,
+            on_tokens=TokenTicker(iteration, phase),
+        )
+
+    def collect(
+        self, completions: Sequence[Completion], phase: Phase, *, iteration: int
+    ) -> tuple[list[Program], list[Candidate]]:
+        """The run's programs with those of `completions` added, each text once; and the thoughts that name them."""
+        programs = list(self.state["programs"])
+        index_of = {program["text"]: index for index, program in enumerate(programs)}
+        thoughts: list[Candidate] = []
+        for order, completion in enumerate(completions):
+            text = extract_program(completion.text, self.problem).program
+            index = index_of.setdefault(text, len(programs))
+            if index == len(programs):
+                programs.append(_unrun(text))
+            logprob = None if completion.logprob is None else float(completion.logprob)
+            thoughts.append(
+                Candidate(
+                    sample=completion.sample_id,
+                    program=index,
+                    logprob=logprob,
+                    tokens=completion.tokens,
+                    finish_reason=completion.finish_reason,
+                )
+            )
+            emit("thought", iteration=iteration, phase=phase, index=order, **_shown(thoughts[-1]), program=text)
+        return programs, thoughts
+
+    def evaluate(
+        self, programs: list[Program], thoughts: Sequence[Candidate], phase: Phase
+    ) -> tuple[list[Program], str]:
+        """`programs` with those of `thoughts` run, side by side and each once; and the tier that they ran under."""
+        evaluated, sandbox = list(programs), self.handles.sandbox
+        new = sorted({thought["program"] for thought in thoughts if not programs[thought["program"]]["verdict"]})
+        with ThreadPoolExecutor(max_workers=max(1, min(len(new), sandbox.workers))) as pool:
+            evaluations = list(pool.map(self._evaluation, [programs[index]["text"] for index in new]))
+        for index, evaluation in zip(new, evaluations, strict=True):
+            evaluated[index] = _ran(programs[index]["text"], evaluation)
+        for order, thought in enumerate(thoughts):
+            program = evaluated[thought["program"]]
+            shown = {name: program[name] for name in ("verdict", "score", "passed", "total", "failure")}
+            cached = thought["program"] not in new
+            emit("verdict", iteration=self.state["iteration"], phase=phase, index=order, cached=cached, **shown)
+        return evaluated, evaluations[0].tier if evaluations else self.state["tier"]
+
+    def _evaluation(self, text: str) -> Evaluation:
+        return self.handles.reward.evaluate(
+            self.problem,
+            text,
+            sandbox=self.handles.sandbox,
+            limits=limits_of(self.problem, self.config),
+            cancel=self.stop,
+        )
+
+    def score(self, samples: Sequence[str]) -> list[float]:
+        """Mean log-probabilities of samples under the newest version, at the sampling temperature."""
+        return self.handles.policy.score(
+            self.state["session"],
+            version=self.state["version"],
+            sample_ids=samples,
+            temperature=self.search.temperature,
+        )
+
+    def at_sampling_temperature(self, thought: Candidate) -> Candidate:
+        """A greedy thought with its log-probability at its siblings' temperature: one softmax, like with like."""
+        if thought["logprob"] is None:
+            return thought
+        (logprob,) = self.score([thought["sample"]])
+        scored = thought.copy()
+        scored["logprob"] = logprob
+        return scored
+
+    def rescored(self, tree: Tree, parent: int) -> Tree:
+        """The tree with the priors below `parent` taken from the newest version."""
+        if not self.handles.policy.capabilities.logprobs:
+            return tree
+        means: dict[int, float] = {}
+        for child in thought_tree.children(tree, parent):
+            scores = self.score(tree[child]["samples"])
+            means[child] = sum(scores) / len(scores)
+        return thought_tree.with_priors(tree, parent, means)
+
+
+def build_prompt(handles: Handles, problem: Problem, history: list[Attempt], config: PotConfig) -> BuiltPrompt:
+    """Messages within `max_prompt_tokens`, or within what the model's context leaves beside the new tokens."""
+    search, policy = config.search, handles.policy
+    room = policy.capabilities.context_tokens - search.max_new_tokens
+    most = room if search.max_prompt_tokens is None else min(room, search.max_prompt_tokens)
+    return build_messages(
+        problem, history, max_tokens=most, count=policy.count_tokens, feedback_tokens=search.feedback_tokens
+    )
+
+
+def scored(programs: Sequence[Program], thoughts: Sequence[Candidate]) -> list[Thought]:
+    """The thoughts that have a score, ready for the tree; those on which the sandbox failed are left out."""
+    return [
+        Thought(program=thought["program"], sample=thought["sample"], logprob=thought["logprob"], reward=score)
+        for thought in thoughts
+        if (score := programs[thought["program"]]["score"]) is not None
+    ]
+
+
+def _unrun(text: str) -> Program:
+    return Program(text=text, score=None, verdict="", passed=0, total=0, feedback="", failure="")
+
+
+def _ran(text: str, evaluation: Evaluation) -> Program:
+    return Program(
+        text=text,
+        score=None if evaluation.score is None else float(evaluation.score),
+        verdict=evaluation.verdict,
+        passed=evaluation.passed,
+        total=evaluation.total,
+        feedback=evaluation.feedback,
+        failure=evaluation.failure,
+    )
+
+
+def _shown(thought: Candidate) -> dict[str, object]:
+    return {name: value for name, value in thought.items() if name not in ("sample", "program")}
+
+
+class TokenTicker:
+    """Turns a running total of tokens into events, at most two a second."""
+
+    def __init__(self, iteration: int, phase: Phase) -> None:
+        self._iteration, self._phase = iteration, phase
+        self._began = self._last = time.monotonic()
+
+    def __call__(self, tokens: int) -> None:
+        now = time.monotonic()
+        if now - self._last >= 0.5:
+            self._last = now
+            emit("tokens", iteration=self._iteration, phase=self._phase, tokens=tokens, seconds=now - self._began)

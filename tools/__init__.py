@@ -1,0 +1,1 @@
+"""The LangChain tools that the graphs bind, configured."""
