@@ -12,7 +12,7 @@ setup:  ## .venv with everything that the tests and the demo need, and the embed
 	@PYTHON="$(PYTHON)" sh scripts/setup.sh
 
 demo: setup  ## solve a real problem with the embedded model and watch it learn
-	@$(BIN)/python examples/demo.py
+	@$(BIN)/python -m examples.demo
 
 test: setup  ## the tests (under 8 minutes on 2 cores)
 	@$(BIN)/python -m pytest

@@ -1,0 +1,195 @@
+"""The `pot` command: setup, doctor, solve, serve.
+
+Each command imports what it needs when it runs, so that `pot --help` loads neither torch nor langgraph.
+Exit codes: 0 solved (or done), 1 not solved, 2 bad input, 3 this machine cannot run it.
+"""
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+
+from pot_agent.config import PotConfig, Settings
+from pot_agent.errors import (
+    ConfigError,
+    MissingExtraError,
+    PolicyUnavailableError,
+    PotError,
+    ProblemError,
+    SandboxUnavailableError,
+)
+
+app = typer.Typer(
+    name="pot",
+    help="Policy of Thoughts: a solver that learns while it solves.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_stderr = Console(stderr=True)
+
+ModelOption = Annotated[
+    str | None, typer.Option(help="Hub id, folder, GGUF file or `embedded` (default: POT_MODEL, else embedded).")
+]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from pot_agent.version import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and stop.", is_eager=True, callback=_show_version)
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what the parts do, on stderr.")] = False,
+) -> None:
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+
+
+@app.command()
+def solve(
+    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="A file (.json, or the statement as text), `-` for stdin, or text.")],
+    tests: Annotated[str | None, typer.Option(help="JSON of the visible tests, or a file of it.")] = None,
+    entry_point: Annotated[str | None, typer.Option(help="Name of the function to write.")] = None,
+    model: ModelOption = None,
+    policy: Annotated[str | None, typer.Option(help="URL of a policy server (pot serve).")] = None,
+    budget: Annotated[
+        Literal["quick", "paper"] | None, typer.Option(help="quick on a CPU, paper elsewhere, unless said.")
+    ] = None,
+    iterations: Annotated[int | None, typer.Option(help="Iterations of search.")] = None,
+    width: Annotated[int | None, typer.Option(help="Thoughts an iteration.")] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(help="Tokens of one thought.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds with the best so far.")] = None,
+    profile: Annotated[Literal["paper", "corrected"] | None, typer.Option(help="How the loss is formed.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of sampling and of the adapter.")] = None,
+    learn: Annotated[bool, typer.Option("--learn/--no-learn", help="Train the adapter, or search only.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole solution as JSON on stdout.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the program here (all of it as JSON for .json).")] = None,
+) -> None:
+    """Solve one problem, and show the search, the verdicts and each update."""
+    from pot_agent.shell.solving import report, writer_for
+    from pot_agent.shell.solving import solve as run
+
+    write = writer_for(out)
+    task = _read_problem(problem, tests, entry_point)
+    settings = Settings.from_env()
+    changes: dict[str, Any] = {
+        "iterations": iterations,
+        "width": width,
+        "max_new_tokens": max_new_tokens,
+        "temperature": temperature,
+        "profile": profile,
+        "seed": seed,
+        "learn": learn,
+    } | ({"max_seconds": max_seconds} if max_seconds is not None else {})
+    graph = _graph(policy or settings.policy, model or settings.model, budget, changes)
+    solution = run(graph, task, _stderr).solution
+    write(solution)
+    raise typer.Exit(report(solution, _stderr, as_json=as_json))
+
+
+def _read_problem(source: str, tests: str | None, entry_point: str | None) -> dict[str, Any]:
+    from pot_agent.problem import Problem, load_problem
+
+    given = load_problem(sys.stdin.read() + "\n" if source == "-" else source)  # text of several lines names no file
+    found = None if tests is None else _tests(tests)
+    return Problem.parse(given, tests=found, entry_point=entry_point).to_dict()
+
+
+def _tests(given: str) -> str:
+    path = Path(given)
+    try:
+        if path.is_file():
+            return path.read_text()
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        if not isinstance(error, OSError):
+            raise ProblemError(f"--tests {given[:100]!r} cannot be read: {error}", value=given) from error
+    if not given.lstrip().startswith(("[", "{", '"')):
+        raise ProblemError(f"--tests: no such file, and not JSON: {given[:100]!r}", value=given)
+    return given
+
+
+def _graph(policy: str | None, model: str, budget: Literal["quick", "paper"] | None, changes: dict[str, Any]) -> Any:
+    config = PotConfig.of(budget or "quick", **changes)  # checks the changes before anything is loaded
+    from pot_agent.graph import create_pot_agent
+    from pot_agent.handles import as_policy, check_can_learn, local_policy
+
+    with _stderr.status(f"loading {policy or model}"):
+        held = (as_policy(policy) if policy else None) or local_policy(model, Settings.from_env())
+    if budget is None and not held.capabilities.device.startswith("cpu"):
+        config = PotConfig.paper(**changes)
+    check_can_learn(held, config)
+    return create_pot_agent(policy=held, config=config)
+
+
+@app.command()
+def setup() -> None:
+    """Fetch the embedded model (SmolLM2-135M-Instruct) and convert it once."""
+    from pot_agent.policy.embedded import setup_embedded
+
+    settings = Settings.from_env()
+    with _stderr.status("fetching and converting the embedded model"):
+        folder = setup_embedded(settings.home)
+    _stderr.print(f"the embedded model is at {folder}", highlight=False)
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine has, and the command that adds what is missing."""
+    from rich.table import Table
+
+    from pot_agent.shell.doctor import examine
+
+    checks = examine(Settings.from_env())
+    table = Table(box=None, show_header=False, padding=(0, 1))
+    for check in checks:
+        mark = "[green]ok[/]" if check.ok else "[red]missing[/]" if check.required else "[dim]optional[/]"
+        advice = f"\n[yellow]→ {_escaped(check.advice)}[/]" if check.advice else ""
+        table.add_row(mark, f"[bold]{check.name}[/]", _escaped(check.found) + advice)
+    Console().print(table)
+    raise typer.Exit(0 if all(check.ok for check in checks if check.required) else 1)
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+@app.command()
+def serve(
+    model: ModelOption = None,
+    host: Annotated[str | None, typer.Option(help="Where to listen (default: POT_HOST, else 127.0.0.1).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port (default: POT_PORT, else 8719).")] = None,
+) -> None:
+    """Put the policy behind HTTP, so that many graphs share one model."""
+    from dataclasses import replace
+
+    from pot_agent.policy.server import serve as run
+
+    env = Settings.from_env()
+    run(replace(env, model=model or env.model, host=host or env.host, port=env.port if port is None else port))
+
+
+def main() -> None:
+    """The console script: runs the command and turns errors into one line and an exit code."""
+    try:
+        app()
+    except (SandboxUnavailableError, PolicyUnavailableError, MissingExtraError) as error:
+        _fail(error, 3)
+    except (ConfigError, PotError) as error:
+        _fail(error, 2)
+
+
+def _fail(error: PotError, code: int) -> None:
+    _stderr.print(f"[red bold]error:[/] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+    sys.exit(code)
