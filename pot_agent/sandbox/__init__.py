@@ -1,0 +1,6 @@
+"""Runs programs nobody trusts: judge outside, program inside. Imports neither torch nor langgraph."""
+
+from pot_agent.sandbox.base import Isolation, Judgement, RunResult, Sandbox, TestResult, Verdict
+from pot_agent.sandbox.local import LocalSandbox
+
+__all__ = ["Isolation", "Judgement", "LocalSandbox", "RunResult", "Sandbox", "TestResult", "Verdict"]
