@@ -110,7 +110,9 @@ def passes(sandbox: LocalSandbox, program: str, row: dict[str, Any], problem: Pr
     return judgement.verdict == "passed"
 
 
-def run(row: dict[str, Any], method: str, seed: int, policy: LocalPolicy, sandbox: LocalSandbox, changes: Any) -> Outcome:
+def run(
+    row: dict[str, Any], method: str, seed: int, policy: LocalPolicy, sandbox: LocalSandbox, changes: Any
+) -> Outcome:
     """One method on one problem."""
     names = ("problem", "tests", "entry_point", "starter_code", "setup")
     given = {name: row[name] for name in names if row.get(name)}
@@ -185,8 +187,8 @@ def main() -> None:
                     outcomes.append(run(row, method, seed, policy, sandbox, changes))
                     o = outcomes[-1]
                     print(
-                        f"{o.problem} {method} seed {seed}: hidden {'pass' if o.hidden else 'fail'}, {o.updates} updates "
-                        f"in {o.iterations} iterations, {o.seconds:.1f} s",
+                        f"{o.problem} {method} seed {seed}: hidden {'pass' if o.hidden else 'fail'}, "
+                        f"{o.updates} updates in {o.iterations} iterations, {o.seconds:.1f} s",
                         file=sys.stderr,
                         flush=True,
                     )

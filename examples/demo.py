@@ -1,7 +1,7 @@
 """`make demo`: a real problem, a real model on this machine, a real sandbox, real learning, in a few minutes.
 
-The problem was chosen because the embedded model gets it wrong greedily and right now and then when sampled, and because
-it has two visible tests, so that a thought can be half right and a group can be learned from. `--problem` shows another.
+The problem was chosen because the embedded model gets it wrong greedily and right now and then when sampled, and
+because it has two visible tests or more, so that a thought can be half right and a group can be learned from.
 """
 
 import argparse

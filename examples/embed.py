@@ -1,4 +1,4 @@
-"""PoT as a node of another graph: a parent that shares keys writes the tests, lets PoT solve, and documents the result."""
+"""PoT as a node of another graph: a parent that shares keys writes the tests, lets PoT solve, and reports."""
 
 from typing import Any
 

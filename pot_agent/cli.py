@@ -56,7 +56,9 @@ def _root(
 
 @app.command()
 def solve(
-    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="A file (.json, or the statement as text), `-` for stdin, or text.")],
+    problem: Annotated[
+        str, typer.Argument(metavar="PROBLEM", help="A file (.json, or the statement as text), `-` for stdin, or text.")
+    ],
     tests: Annotated[str | None, typer.Option(help="JSON of the visible tests, or a file of it.")] = None,
     entry_point: Annotated[str | None, typer.Option(help="Name of the function to write.")] = None,
     model: ModelOption = None,

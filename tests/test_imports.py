@@ -80,7 +80,7 @@ def test_only_the_settings_read_the_environment() -> None:
 
 LAYERS = (
     ("errors", "version"),
-    ("config", "problem", "statement", "pysource", "tree", "stopping"),
+    ("config", "problem", "programs", "pysource", "statement", "stopping", "testcases", "tree", "values"),
     ("prompts", "state", "sandbox", "policy", "events"),
     ("rewards", "solution"),
     ("handles", "node", "run"),
@@ -108,6 +108,21 @@ def test_dependencies_point_one_way() -> None:
         for node in tree.body:  # imports inside functions are late on purpose
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pot_agent."):
                 assert layer_of(node.module or "") <= own, f"{relative} imports {node.module}"
+
+
+def test_there_are_no_import_circles() -> None:
+    names = {path: ".".join(("pot_agent", *path.relative_to(ROOT).with_suffix("").parts)) for path in MODULES}
+    names = {path: name.removesuffix(".__init__") for path, name in names.items()}
+    needs: dict[str, set[str]] = {}
+    for path, name in names.items():
+        top = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom) and node.module]
+        named = [(str(node.module), f"{node.module}.{alias.name}") for node in top for alias in node.names]
+        needs[name] = {full if full in names.values() else module for module, full in named}
+        needs[name] &= set(names.values()) - {name}
+    while needs:
+        free = {name for name, others in needs.items() if not others & needs.keys()}
+        assert free, f"these import each other: {sorted(needs)}"
+        needs = {name: others for name, others in needs.items() if name not in free}
 
 
 def test_graph_modules_do_not_postpone_annotations() -> None:

@@ -62,3 +62,9 @@ def test_the_configured_run_code_tool_runs_code(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.syspath_prepend(str(ROOT))
     found = json.loads(load("tools/run_code.py", "run_code").invoke({"code": "print(6 * 7)"}))
     assert found["stdout"] == "42\n"
+
+
+def test_the_drawing_in_the_readme_is_current() -> None:
+    from scripts.draw_graph import README, drawing
+
+    assert drawing() in README.read_text(), "run `python -m scripts.draw_graph`"

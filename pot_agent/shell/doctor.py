@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pot_agent.config import Settings
 
+
 @dataclass(frozen=True, kw_only=True)
 class Check:
     """One line of the doctor's report."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from pot_agent import tree as thought_tree
 
+
 @dataclass
 class ThoughtView:
     """One thought of the newest iterations."""
@@ -83,8 +84,7 @@ class Progress:
         update = update or {}
         if "tier" in update:
             self.tier = update["tier"]
-        if "tree" in update and update["tree"]:
-            tree = update["tree"]
+        if tree := update.get("tree"):
             self.frontier = [{"index": index, **tree[index]} for index in thought_tree.frontier(tree)[:6]]
             index = thought_tree.best(tree)
             self.best = None if index is None else tree[index]["reward"]
