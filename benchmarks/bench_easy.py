@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pot_agent import LocalPolicy, LocalSandbox, PotConfig, Problem, create_pot_agent
 from pot_agent.handles import Handles
@@ -51,7 +51,12 @@ class Outcome:
 class Clock:
     """Splits a run's seconds into sampling, executing and internalizing, by the events of its stream."""
 
-    _PHASE_AFTER = {"selected": "sampling", "thought": "executing", "update": "sampling", "committed": "other"}
+    _PHASE_AFTER: ClassVar = {
+        "selected": "sampling",
+        "thought": "executing",
+        "update": "sampling",
+        "committed": "other",
+    }
 
     def __init__(self) -> None:
         self.seconds = {"sampling": 0.0, "executing": 0.0, "internalizing": 0.0, "other": 0.0}
@@ -138,18 +143,16 @@ def run(
 def table(outcomes: Sequence[Outcome]) -> str:
     """Markdown: one row a method."""
     lines = [
-        "| method | solved (hidden tests) | pass visible | updates | iterations | programs run | tokens | seconds |",
+        "| method | pass visible and hidden | pass visible | updates | iterations | programs run | tokens | seconds |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for method in METHODS:
         rows = [outcome for outcome in outcomes if outcome.method == method]
         if rows:
             sums = [sum(getattr(o, n) for o in rows) for n in ("updates", "iterations", "programs", "tokens")]
-            lines.append(
-                f"| {method} | {sum(o.hidden for o in rows)}/{len(rows)} | {sum(o.visible for o in rows)}/{len(rows)} | "
-                + " | ".join(map(str, sums))
-                + f" | {sum(o.seconds for o in rows):.0f} |"
-            )
+            solved = [f"{sum(getattr(o, n) for o in rows)}/{len(rows)}" for n in ("hidden", "visible")]
+            cells = [method, *solved, *map(str, sums), f"{sum(o.seconds for o in rows):.0f}"]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

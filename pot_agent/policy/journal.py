@@ -1,0 +1,105 @@
+"""What was sampled, exactly, and the digests that make an update idempotent.
+
+A session's journal alone holds prompt ids, completion ids and the sampler's log-probabilities: callers know samples by
+id, so nothing outside can alter what a gradient is computed from. Limit: it lives in memory, and ends with its session.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from uuid import uuid4
+
+from pot_agent.config import GrpoConfig
+from pot_agent.errors import SampleError
+from pot_agent.policy.base import FinishReason
+
+_SESSION_CHARACTERS = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One completion; `logprobs` are those of `ids` at `temperature` (at 1.0 for a greedy one)."""
+
+    sample_id: str
+    version: int
+    prompt_ids: tuple[int, ...]
+    prompt_digest: str
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    temperature: float
+    finish: FinishReason
+
+    @property
+    def mean_logprob(self) -> float:
+        """Mean log-probability per token."""
+        return sum(self.logprobs) / len(self.logprobs)
+
+
+class Journal:
+    """The samples of one session by id."""
+
+    def __init__(self, session: str) -> None:
+        self._session = session
+        self._samples: dict[str, Sample] = {}
+
+    def new_id(self) -> str:
+        """An id that nobody can guess and no other sample has."""
+        return f"{self._session[:_SESSION_CHARACTERS]}-{uuid4().hex}"
+
+    def add(self, sample: Sample) -> None:
+        """Record a sample."""
+        self._samples[sample.sample_id] = sample
+
+    def get(self, sample_ids: Sequence[str]) -> list[Sample]:
+        """Samples in the order asked for. Raises `SampleError` naming the unknown ones."""
+        unknown = [sample_id for sample_id in sample_ids if sample_id not in self._samples]
+        if unknown:
+            raise SampleError(
+                f"session {self._session!r} has no sample {', '.join(map(repr, unknown))}; ids come from `sample` and "
+                "end with their session",
+                value=unknown,
+            )
+        return [self._samples[sample_id] for sample_id in sample_ids]
+
+    def in_order(self, sample_ids: Iterable[str]) -> list[Sample]:
+        """Samples in the order in which they were drawn: ids are random, and sums are to be formed alike each time."""
+        place = {sample_id: at for at, sample_id in enumerate(self._samples)}
+        return sorted(self.get(list(sample_ids)), key=lambda sample: place[sample.sample_id])
+
+
+def trainable_group(samples: Sequence[Sample], version: int) -> Sequence[Sample]:
+    """The samples, where they are one group of that version. Raises `SampleError` saying what is not."""
+    for sample in samples:
+        if sample.version != version:
+            raise SampleError(
+                f"sample {sample.sample_id!r} is of version {sample.version}, the update of version {version}; "
+                "train on samples of the newest version",
+                value=sample.sample_id,
+            )
+        if sample.temperature == 0:
+            raise SampleError(
+                f"sample {sample.sample_id!r} was decoded greedily, and is no sample of the policy; leave it out",
+                value=sample.sample_id,
+            )
+    for what, values in (
+        ("prompts", {sample.prompt_digest for sample in samples}),
+        ("temperatures", {sample.temperature for sample in samples}),
+    ):
+        if len(values) > 1:
+            raise SampleError(
+                f"the samples are of {len(values)} different {what}; a group is of one",
+                value=[sample.sample_id for sample in samples],
+            )
+    return samples
+
+
+def prompt_digest(prompt_ids: Sequence[int]) -> str:
+    """Equal for equal prompts."""
+    return hashlib.sha256(json.dumps(list(prompt_ids)).encode()).hexdigest()
+
+
+def update_digest(session: str, version: int, rewards: Mapping[str, float], grpo: GrpoConfig) -> str:
+    """The key of idempotence: session, version, samples with their rewards in any order, and configuration."""
+    content = [session, version, sorted((key, float(value)) for key, value in rewards.items()), asdict(grpo)]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,285 @@
+"""The policy in this process: one base model, its sampler and its trainer, behind one lock.
+
+Limits: one call computes at a time (peft's active adapter is global), the others wait, and can be cancelled while they
+do; sessions, journals and receipts live in memory and end with the process; nothing heavy is imported before a
+`LocalPolicy` is built.
+"""
+
+import atexit
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from threading import Event
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from pot_agent.config import GrpoConfig, LoraConfig, Settings
+from pot_agent.errors import (
+    CancelledError,
+    ContextLengthError,
+    MissingExtraError,
+    PolicyUnavailableError,
+    SessionNotFoundError,
+)
+from pot_agent.policy import checks
+from pot_agent.policy.base import Capabilities, Completion, Message, Receipt, SessionInfo
+from pot_agent.policy.journal import Sample, prompt_digest, update_digest
+from pot_agent.policy.learning import learn
+from pot_agent.policy.sessions import Session, Sessions
+
+if TYPE_CHECKING:
+    from pot_agent.policy.engine import Engine
+    from pot_agent.policy.sampler import Drawn, Request
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.02
+"""How often a call that waits for its turn looks at its `cancel`."""
+
+
+class LocalPolicy:
+    """Samples from and trains a model in this process; see `policy/base.py` for what each call promises."""
+
+    def __init__(
+        self,
+        model: str = "embedded",
+        *,
+        device: str | None = None,
+        dtype: str | None = None,
+        threads: int | None = None,
+        home: Path | None = None,
+        max_sessions: int = 64,
+        lease_seconds: float = 3600.0,
+    ) -> None:
+        """Load the weights. Raises `ModelNotFoundError`, `MissingExtraError`, `ConfigError`, `DiskFullError`."""
+        settings = Settings(
+            model=model, dtype=dtype, threads=threads, max_sessions=max_sessions, lease_seconds=lease_seconds
+        )
+        engine = _import_engine()
+        if threads is not None:
+            engine.set_threads(threads)
+        self._engine: Engine = engine.Engine(settings.model, device=device, dtype=dtype, home=home or settings.home)
+        self._sessions = Sessions(most=max_sessions, lease_seconds=lease_seconds)
+        self._turn = threading.Lock()
+        self._shut = threading.Event()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this policy can do."""
+        return self._engine.capabilities
+
+    def count_tokens(self, content: str | Sequence[Message]) -> int:
+        """Tokens of a text, or of messages under the chat template with the generation prompt."""
+        if not isinstance(content, str):
+            checks.check_messages(content)
+        self._check_running()
+        return self._engine.chat.count(content)
+
+    def open(self, session: str, *, lora: LoraConfig | None = None, seed: int = 0) -> SessionInfo:
+        """Open a session at version 0, the base exactly. Idempotent for equal arguments."""
+        checks.check_session_name(session)
+        checks.check_seed(seed)
+        self._check_running()
+        layout = None if lora is None else self._engine.layout(lora)
+        opened = self._sessions.open(session, lora, seed, layout)
+        return SessionInfo(session=session, version=opened.version)
+
+    def sample(
+        self,
+        session: str,
+        *,
+        version: int,
+        messages: Sequence[Message],
+        n: int = 1,
+        temperature: float = 0.7,
+        max_tokens: int = 256,
+        seed: int = 0,
+        stop: Sequence[str] = (),
+        cancel: Event | None = None,
+        on_tokens: Callable[[int], None] | None = None,
+    ) -> list[Completion]:
+        """Sample `n` completions of one prompt from one version; see `Policy.sample`."""
+        checks.check_version(version)
+        checks.check_messages(messages)
+        checks.check_sampling(n, temperature, max_tokens, stop)
+        checks.check_seed(seed)
+        with self._using(session) as opened:
+            opened.vector_of(version)  # an unknown version is an error before the prompt is even formed
+            prompt_ids = self._engine.chat.encode(messages)
+            self._check_context(len(prompt_ids), max_tokens)
+            request = self._engine.request(
+                prompt_ids=prompt_ids,
+                n=n,
+                temperature=float(temperature),
+                max_tokens=max_tokens,
+                seed=f"{opened.seed}:{seed}",
+                stop=stop,
+                check=self._stopper(opened, cancel),
+                on_tokens=on_tokens,
+            )
+            return self._draw(opened, version, request)
+
+    def score(
+        self, session: str, *, version: int, sample_ids: Sequence[str], temperature: float | None = None
+    ) -> list[float]:
+        """Mean log-probability per token of journalled samples under a version, at `temperature` (None: 1.0)."""
+        checks.check_version(version)
+        wanted = 1.0 if temperature is None else temperature
+        checks.check_temperature(wanted, allow_zero=False)
+        with self._using(session) as opened:
+            samples = opened.journal.get(list(sample_ids))
+            with self._in_turn(self._stopper(opened, None)):
+                return self._engine.score(opened.layout, opened.vector_of(version), samples, float(wanted))
+
+    def internalize(
+        self,
+        session: str,
+        *,
+        version: int,
+        rewards: Mapping[str, float],
+        grpo: GrpoConfig,
+        cancel: Event | None = None,
+    ) -> Receipt:
+        """One GRPO update; see `Policy.internalize`. An equal call gets the same receipt and trains nothing."""
+        checks.check_version(version)
+        checks.check_rewards(rewards)
+        digest = update_digest(session, version, rewards, grpo)
+        with self._using(session) as opened:
+            check = self._stopper(opened, cancel)
+            with self._in_turn(check):
+                receipt = opened.receipts.get(digest)
+                if receipt is None:
+                    receipt = learn(self._engine, opened, version, rewards, grpo, digest, check)
+                    opened.receipts[digest] = receipt
+                return receipt
+
+    def close(self, session: str) -> None:
+        """Drop the session, its adapter and its journal. Closing one that is not open does nothing."""
+        self._sessions.close(session)
+
+    def shutdown(self) -> None:
+        """Release the weights. Calls in progress end with `PolicyUnavailableError`. Idempotent."""
+        if not self._shut.is_set():
+            self._shut.set()
+            self._sessions.close_all()
+            with self._turn:
+                self._engine.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def _draw(self, session: Session, version: int, request: "Request") -> list[Completion]:
+        with self._in_turn(request.check):
+            drawn = self._engine.draw(session.layout, session.vector_of(version), request)
+        digest = prompt_digest(request.prompt_ids)
+        return [self._journalled(session, version, request, digest, row) for row in drawn]
+
+    def _journalled(self, session: Session, version: int, request: "Request", digest: str, row: "Drawn") -> Completion:
+        sample = Sample(
+            sample_id=session.journal.new_id(),
+            version=version,
+            prompt_ids=tuple(request.prompt_ids),
+            prompt_digest=digest,
+            ids=tuple(row.ids),
+            logprobs=tuple(row.logprobs),
+            temperature=request.temperature,
+            finish=row.finish,
+        )
+        session.journal.add(sample)
+        return Completion(
+            sample_id=sample.sample_id,
+            text=request.stop.cut(self._engine.chat.decode(sample.ids)),
+            tokens=len(sample.ids),
+            logprob=sample.mean_logprob,
+            finish_reason=sample.finish,
+            prompt_tokens=len(sample.prompt_ids),
+        )
+
+    @contextlib.contextmanager
+    def _using(self, name: str) -> Iterator[Session]:
+        self._check_running()
+        with self._sessions.using(name) as session:
+            yield session
+
+    @contextlib.contextmanager
+    def _in_turn(self, check: Callable[[], None]) -> Iterator[None]:
+        """One call at a time; one that waits can still be cancelled."""
+        check()
+        while not self._turn.acquire(timeout=_LOOK_SECONDS):
+            check()
+        try:
+            check()
+            yield
+        finally:
+            self._turn.release()
+
+    def _stopper(self, session: Session, cancel: Event | None) -> Callable[[], None]:
+        def check() -> None:
+            self._check_running()
+            if cancel is not None and cancel.is_set():
+                raise CancelledError(f"cancelled; session {session.name!r} is as it was", value=session.name)
+            if session.closed:
+                raise SessionNotFoundError(f"session {session.name!r} was closed during the call", value=session.name)
+
+        return check
+
+    def _check_running(self) -> None:
+        if self._shut.is_set():
+            raise PolicyUnavailableError("this policy was shut down; build another one", value=None)
+
+    def _check_context(self, prompt_tokens: int, max_tokens: int) -> None:
+        limit = self.capabilities.context_tokens
+        if prompt_tokens + max_tokens > limit:
+            raise ContextLengthError(
+                f"the prompt has {prompt_tokens:,} tokens and {max_tokens:,} more were asked for; the context of "
+                f"{self.capabilities.model} is {limit:,}: shorten the prompt or lower max_tokens",
+                value=prompt_tokens + max_tokens,
+            )
+
+
+def _import_engine() -> Any:
+    try:
+        from pot_agent.policy import engine
+    except ImportError as error:
+        raise MissingExtraError(
+            f'a model in this process needs the extra `local`: pip install "policy-of-thoughts[local]" '
+            f"({error.name or error} is missing); or use a policy server (--policy URL, POT_POLICY)",
+            value=error.name,
+        ) from error
+    return engine
+
+
+_defaults: dict[tuple[Any, ...], LocalPolicy] = {}
+_defaults_lock = threading.Lock()
+
+
+def default_policy(
+    model: str = "embedded",
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+    home: Path | None = None,
+) -> LocalPolicy:
+    """The policy that this process shares: built once per (model, device, dtype), shut down at exit."""
+    key = (model, device, dtype)
+    with _defaults_lock:
+        policy = _defaults.get(key)
+        if policy is None or policy._shut.is_set():
+            policy = LocalPolicy(model, device=device, dtype=dtype, threads=threads, home=home)
+            if not _defaults:
+                atexit.register(_shut_defaults)
+            _defaults[key] = policy
+        return policy
+
+
+def _shut_defaults() -> None:
+    for policy in _defaults.values():
+        policy.shutdown()

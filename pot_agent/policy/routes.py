@@ -1,0 +1,128 @@
+"""The policy's calls as HTTP routes, one each: the body's types are checked, the policy does the rest."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.convertors import StringConvertor, register_url_convertor
+
+from pot_agent.policy.api import (
+    Closed,
+    Completions,
+    CountBody,
+    ErrorBody,
+    InternalizeBody,
+    OpenBody,
+    SampleBody,
+    ScoreBody,
+    Scores,
+    TokenCount,
+)
+from pot_agent.policy.base import Capabilities, Message, Policy, Receipt, SessionInfo
+from pot_agent.policy.calls import Calls
+from pot_agent.policy.refusals import WireResponse
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    401: {"model": ErrorBody, "description": "No token, or the wrong one"},
+    404: {"model": ErrorBody, "description": "No such session"},
+    409: {"model": ErrorBody, "description": "The session is open with other arguments, or at another version"},
+    413: {"model": ErrorBody, "description": "The body is too large"},
+    422: {"model": ErrorBody, "description": "The policy refused an argument; `code` and `value` say which"},
+    429: {"model": ErrorBody, "description": "Too many sessions, or too many calls in flight"},
+    500: {"model": ErrorBody, "description": "Unexpected; `value` is an id that the server's log explains"},
+}
+
+
+class _NameConvertor(StringConvertor):
+    """Any characters, slashes and line ends too: the call is the last part of the path, all before it the name."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("session", _NameConvertor())
+_SESSION = "/v1/sessions/{session:session}"
+
+
+class PolicyRoutes:
+    """One method for each call of the contract."""
+
+    def __init__(self, policy: Policy, calls: Calls) -> None:
+        self._policy = policy
+        self._calls = calls
+
+    def router(self) -> APIRouter:
+        """The routes, documented for OpenAPI."""
+        router = APIRouter(responses=_REFUSALS)
+        posts: list[tuple[str, Callable[..., Awaitable[Response]], type]] = [
+            (f"{_SESSION}/open", self.open, SessionInfo),
+            (f"{_SESSION}/sample", self.sample, Completions),
+            (f"{_SESSION}/score", self.score, Scores),
+            (f"{_SESSION}/internalize", self.internalize, Receipt),
+            (f"{_SESSION}/close", self.close, Closed),
+            ("/v1/count", self.count, TokenCount),
+        ]
+        for path, answer, model in posts:
+            router.add_api_route(path, answer, methods=["POST"], response_model=model)
+        router.add_api_route("/v1/capabilities", self.capabilities, methods=["GET"], response_model=Capabilities)
+        return router
+
+    async def open(self, request: Request, session: str, body: OpenBody) -> Response:
+        """Open a session at version 0, the base model exactly; idempotent for equal arguments."""
+        lora = body.lora_config()
+        info = await self._calls.run(request, lambda _: self._policy.open(session, lora=lora, seed=body.seed))
+        return WireResponse(asdict(info))
+
+    async def sample(self, request: Request, session: str, body: SampleBody) -> Response:
+        """Sample completions from one version; disconnecting stops the generation. Not idempotent."""
+        found = await self._calls.run(
+            request,
+            lambda cancel: self._policy.sample(
+                session,
+                version=body.version,
+                messages=[Message(role=message.role, content=message.content) for message in body.messages],
+                n=body.n,
+                temperature=body.temperature,
+                max_tokens=body.max_tokens,
+                seed=body.seed,
+                stop=body.stop,
+                cancel=cancel,
+            ),
+        )
+        return WireResponse({"completions": [asdict(completion) for completion in found]})
+
+    async def score(self, request: Request, session: str, body: ScoreBody) -> Response:
+        """Mean log-probability per token of earlier samples under a version."""
+        logprobs = await self._calls.run(
+            request,
+            lambda _: self._policy.score(
+                session, version=body.version, sample_ids=body.sample_ids, temperature=body.temperature
+            ),
+        )
+        return WireResponse({"logprobs": logprobs})
+
+    async def internalize(self, request: Request, session: str, body: InternalizeBody) -> Response:
+        """One GRPO update; the same call again gives the same receipt. Disconnecting cancels it between epochs."""
+        grpo = body.grpo_config()
+        receipt = await self._calls.run(
+            request,
+            lambda cancel: self._policy.internalize(
+                session, version=body.version, rewards=body.rewards, grpo=grpo, cancel=cancel
+            ),
+        )
+        return WireResponse(receipt.to_dict())
+
+    async def close(self, request: Request, session: str) -> Response:
+        """Drop a session, its adapter and its journal; one that is not open is no error."""
+        await self._calls.run(request, lambda _: self._policy.close(session))
+        return WireResponse({"closed": session})
+
+    async def count(self, request: Request, body: CountBody) -> Response:
+        """Tokens of a text, or of messages under the chat template."""
+        content = body.content
+        counted = content if isinstance(content, str) else [Message(role=m.role, content=m.content) for m in content]
+        return WireResponse({"tokens": await self._calls.run(request, lambda _: self._policy.count_tokens(counted))})
+
+    async def capabilities(self, request: Request) -> Response:
+        """What the policy can do, and on which device."""
+        return WireResponse(asdict(await self._calls.run(request, lambda _: self._policy.capabilities)))

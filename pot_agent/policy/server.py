@@ -1,0 +1,197 @@
+"""`pot serve`: one policy behind HTTP, with the meaning and the errors that it has in process.
+
+Limits: one process, one model, one token; sessions live in memory and are gone when the server ends (their clients
+get `SessionNotFoundError`); no TLS, no metrics, no snapshots. A client that vanishes stops its generation within a
+token, but its session stays until its lease ends.
+"""
+
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from pot_agent.config import Settings
+from pot_agent.errors import ConfigError, MissingExtraError, PotError
+from pot_agent.policy.base import Policy
+from pot_agent.policy.wire import check_token, is_loopback
+
+try:
+    import uvicorn
+    from fastapi import FastAPI, Request, Response
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
+
+    from pot_agent.policy.api import ErrorBody, Health
+    from pot_agent.policy.calls import Calls
+    from pot_agent.policy.door import Door
+    from pot_agent.policy.refusals import WireResponse, invalid, no_such_path, refusal, unexpected
+    from pot_agent.policy.routes import PolicyRoutes
+except ImportError as error:
+    raise MissingExtraError(
+        f"the policy server needs {error.name}, which is not installed: pip install 'policy-of-thoughts[server]'",
+        value=error.name,
+    ) from error
+
+_log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+"""The longest statement that a problem may have, escaped, fits with room to spare."""
+
+BODY_SECONDS = 30.0
+"""Time a client has to send its body."""
+
+MAX_CALLS = 128
+"""Calls in flight; each holds a thread."""
+
+KEEP_ALIVE_SECONDS = 75
+"""An idle connection lives longer here than in the client, so that a call never meets one that is being closed."""
+
+DRAIN_SECONDS = 30
+"""After a signal to end, calls in flight have so long to finish; then they are cancelled."""
+
+
+def create_app(
+    policy: Policy,
+    *,
+    token: str | None = None,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    body_seconds: float = BODY_SECONDS,
+    max_calls: int = MAX_CALLS,
+) -> FastAPI:
+    """The policy as an ASGI application, which owns it: the end of the application shuts the policy down.
+
+    With `token`, every path but the probes wants `Authorization: Bearer TOKEN`; without, only callers that address
+    this machine by a loopback name are answered.
+    """
+    check_token(token)
+    calls = Calls(most=max_calls)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        policy.shutdown()  # ends the calls that did not end in the time they had
+        calls.close()
+
+    app = FastAPI(
+        title="Policy of Thoughts: policy server",
+        description="Sample from, and train, one transient LoRA adapter per session. The contract is that of "
+        "`pot_agent.policy.base.Policy`; every refusal is `{code, message, value}`.",
+        version="1",
+        lifespan=lifespan,
+    )
+    app.include_router(PolicyRoutes(policy, calls).router())
+    _add_probes(app, policy, calls)
+    _add_refusals(app)
+    app.add_middleware(Door, token=token, max_body_bytes=max_body_bytes, body_seconds=body_seconds)
+    return app
+
+
+def serve(settings: Settings, *, policy: Policy | None = None, log_level: str = "info") -> None:
+    """Serve until a signal ends it; `policy` None loads the model that `settings` name.
+
+    The address and the token are checked, and the port is taken, before any weights are loaded.
+    """
+    sock = listen(settings)
+    try:
+        served = _load(settings) if policy is None else policy
+        app = create_app(served, token=settings.token)
+        config = uvicorn.Config(
+            app,
+            log_level=log_level,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=DRAIN_SECONDS,
+        )
+        _Server(config, served).run(sockets=[sock])
+    finally:
+        sock.close()
+
+
+class _Server(uvicorn.Server):
+    """Says where it listens, and what it serves: given a socket, uvicorn itself says neither."""
+
+    def __init__(self, config: uvicorn.Config, policy: Policy) -> None:
+        super().__init__(config)
+        self._policy = policy
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        host, port = sockets[0].getsockname()[:2] if sockets else (self.config.host, self.config.port)
+        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        served = self._policy.capabilities
+        logging.getLogger("uvicorn.error").info(
+            "Serving %s (%s) on %s; Ctrl-C ends it", served.model, served.device, url
+        )
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The socket to serve on, bound; beyond loopback only with a token."""
+    check_token(settings.token)
+    host, port = settings.host, settings.port
+    if settings.token is None and not is_loopback(host):
+        raise ConfigError(
+            f"listening on {host} lets other machines in: set a token (POT_TOKEN), or listen on 127.0.0.1 (POT_HOST)",
+            value=host,
+        )
+    if not is_loopback(host):
+        _log.warning("listening on %s without TLS: the token crosses the network in clear", host)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio turns Nagle's delay (40 ms a call) off only on sockets that say they are TCP
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host.strip("[]"), port))
+    except OSError as error:
+        sock.close()
+        reason = error.strerror or str(error)
+        raise ConfigError(
+            f"cannot listen on {host} port {port}: {reason}; choose another with POT_HOST or POT_PORT",
+            value=f"{host}:{port}",
+        ) from error
+    return sock
+
+
+def _load(settings: Settings) -> Policy:
+    from pot_agent.policy.local import LocalPolicy  # torch: only a server that loads its own model needs it
+
+    return LocalPolicy(
+        settings.model,
+        device=settings.device,
+        dtype=settings.dtype,
+        threads=settings.threads,
+        home=settings.home,
+        max_sessions=settings.max_sessions,
+        lease_seconds=settings.lease_seconds,
+    )
+
+
+def _add_probes(app: FastAPI, policy: Policy, calls: Calls) -> None:
+    @app.get("/health", response_model=Health)
+    async def health() -> Response:
+        """The process is up."""
+        return WireResponse({"status": "ok"})
+
+    @app.get("/ready", response_model=Health, responses={503: {"model": ErrorBody}})
+    async def ready(request: Request) -> Response:
+        """The policy answers."""
+        await calls.run(request, lambda _: policy.capabilities)
+        return WireResponse({"status": "ready"})
+
+
+def _add_refusals(app: FastAPI) -> None:
+    @app.exception_handler(PotError)
+    async def refused(_: Request, error: PotError) -> Response:
+        return refusal(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def not_valid(_: Request, error: RequestValidationError) -> Response:
+        return refusal(invalid(error.errors()))
+
+    @app.exception_handler(HTTPException)
+    async def not_served(request: Request, error: HTTPException) -> Response:
+        if error.status_code in (404, 405):
+            return no_such_path(request, error.status_code)
+        return refusal(ConfigError(f"{error.detail}; send JSON in UTF-8, not deeply nested"), status=error.status_code)
+
+    @app.exception_handler(Exception)
+    async def not_expected(request: Request, error: Exception) -> Response:
+        return refusal(unexpected(error, f"{request.method} {request.url.path}"))

@@ -1,0 +1,102 @@
+"""Messages to prompt ids, and sampled ids to text.
+
+Limits: text only. Special tokens spelled out in a message (`<|im_end|>`) are broken apart by a space before the prompt
+is formed, so that a problem's statement or a program's output cannot end a turn; lone surrogates become U+FFFD.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+from pot_agent.errors import ConfigError
+from pot_agent.policy.base import Message
+from pot_agent.policy.models import LoadedModel
+
+logger = logging.getLogger(__name__)
+
+
+def clean(text: str) -> str:
+    """The text with lone surrogates replaced: anything that UTF-8 can hold."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+class Chat:
+    """The chat template and the tokens of one model."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._tokenizer: PreTrainedTokenizerBase = loaded.tokenizer
+        self._name = loaded.name
+        self._specials = sorted({str(t) for t in loaded.tokenizer.all_special_tokens if len(str(t)) > 1}, key=len)
+        self._said_plain = False
+        self.end_ids = _end_ids(loaded)
+        if not self.end_ids:
+            logger.warning("%s names no end-of-sequence token; completions end at max_tokens only", self._name)
+
+    def encode(self, messages: Sequence[Message]) -> list[int]:
+        """Prompt ids of messages, up to where the assistant's answer begins."""
+        shielded = [{"role": m["role"], "content": self._shield(clean(m["content"]))} for m in messages]
+        if self._tokenizer.chat_template is None:
+            return self._ids(self._plain(shielded))
+        try:
+            rendered = self._tokenizer.apply_chat_template(shielded, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # jinja's own errors, and those that a template raises on purpose
+            raise ConfigError(
+                f"the chat template of {self._name} refuses these messages: {error} (roles: "
+                f"{', '.join(m['role'] for m in shielded)})",
+                value=[m["role"] for m in shielded],
+            ) from error
+        return self._ids(str(rendered))
+
+    def count(self, content: str | Sequence[Message]) -> int:
+        """Tokens of a text, or of messages with all that the template adds."""
+        return len(self._ids(self._shield(clean(content))) if isinstance(content, str) else self.encode(content))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of sampled ids, special tokens left out."""
+        text = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return clean(str(text))
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _shield(self, text: str) -> str:
+        for special in self._specials:
+            text = text.replace(special, f"{special[0]} {special[1:]}")
+        return text
+
+    def _plain(self, messages: Sequence[dict[str, str]]) -> str:
+        if not self._said_plain:
+            self._said_plain = True
+            logger.warning("%s has no chat template; a plain 'User: ... Assistant:' is used", self._name)
+        turns = [f"{m['role'].capitalize()}: {m['content']}\n\n" for m in messages]
+        bos = self._tokenizer.bos_token
+        return f"{bos or ''}{''.join(turns)}Assistant:"
+
+
+def _end_ids(loaded: LoadedModel) -> frozenset[int]:
+    """Every token that ends a turn: the generation configuration's and the tokenizer's."""
+    named = getattr(loaded.model.generation_config, "eos_token_id", None)
+    listed = named if isinstance(named, (list, tuple)) else [named]
+    return frozenset(int(i) for i in [*listed, loaded.tokenizer.eos_token_id] if isinstance(i, int))
+
+
+class StopStrings:
+    """Where a completion meets one of its stop strings."""
+
+    def __init__(self, chat: Chat, stop: Sequence[str]) -> None:
+        self._chat = chat
+        self._stop = tuple(stop)
+        # A stop string of b bytes spans at most b tokens; a few more, because some decoders trim the first one's space.
+        self._tail = max((len(s.encode("utf-8", "surrogatepass")) for s in self._stop), default=0) + 4
+
+    def reached(self, ids: Sequence[int]) -> bool:
+        """Whether a stop string ends within the newest tokens."""
+        if not self._stop:
+            return False
+        tail = self._chat.decode(ids[-self._tail :])
+        return any(stop in tail for stop in self._stop)
+
+    def cut(self, text: str) -> str:
+        """The text before the first stop string."""
+        return text[: min((at for stop in self._stop if (at := text.find(stop)) >= 0), default=len(text))]

@@ -1,0 +1,281 @@
+"""One GRPO update of a transient LoRA: real peft layers, real autograd, AdamW.
+
+How it is computed, each part exact and tested against the naive way:
+- the prompt is run once per epoch; each completion then attends to its keys and values, and the gradient that reaches
+  them is added up and sent back through the prompt once (`prompt.py`);
+- a completion is one row of its own (or a few, right-padded, on a GPU), so no padding enters and memory does not grow
+  with the group;
+- logits exist for completion tokens only, a chunk at a time (`head.py`);
+- old log-probabilities are those of epoch 1's own forward, so its ratio is exactly 1; where the reference is the very
+  version that is trained, they are the reference's too.
+
+An update writes nothing of its session: it returns a new vector and new moments, or a reason why there are none.
+
+Limits: no state of torch's dropout or batch statistics is handled, because the model stays in evaluation mode.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from pot_agent.config import GrpoConfig
+from pot_agent.policy.adapters import Adapters, AdapterSlot
+from pot_agent.policy.cache import cache_of
+from pot_agent.policy.grpo import GrpoStats, grpo_loss, token_weights
+from pot_agent.policy.head import Head, backbone_of, token_logprobs
+from pot_agent.policy.journal import Sample
+from pot_agent.policy.models import LoadedModel
+from pot_agent.policy.prompt import Prompts, States
+
+GPU_PASS_TOKENS = 8192
+"""Completion tokens, padding included, of one pass on a GPU; on a CPU each completion is a pass of its own."""
+
+Rows = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """AdamW's state, flat like the adapter."""
+
+    first: Tensor
+    second: Tensor
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """What an update computed; `vector` and `moments` are None where it was given up, and `skipped` says why."""
+
+    vector: Tensor | None = None
+    moments: Moments | None = None
+    skipped: str | None = None
+    losses: tuple[float, ...] = ()
+    kl: float = 0.0
+    clip_fraction: float = 0.0
+    grad_norm: float = 0.0
+    sampler_gap: float = 0.0
+    tokens: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The samples of one prompt with their advantages, and the adapter that they are of."""
+
+    samples: Sequence[Sample]
+    advantages: Tensor
+    """One for each sample, [G]."""
+    parent: Tensor
+    reference: Tensor | None
+    """The reference's vector; None for the base."""
+    parent_is_base: bool
+    """Whether the parent's B is zero, so that it is the base exactly."""
+    moments: Moments | None
+
+    @property
+    def prompt_ids(self) -> Sequence[int]:
+        """The prompt, common to all."""
+        return self.samples[0].prompt_ids
+
+    @property
+    def rows(self) -> Rows:
+        """Completion ids."""
+        return [sample.ids for sample in self.samples]
+
+    @property
+    def temperature(self) -> float:
+        """The sampling temperature, common to all."""
+        return self.samples[0].temperature
+
+
+class Trainer:
+    """Log-probabilities and updates of one base model. The caller holds the policy's lock."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        adapters: Adapters,
+        head: Head,
+        *,
+        pass_tokens: int | None = None,
+        segment_tokens: int | None = None,
+    ) -> None:
+        self._backbone = backbone_of(loaded.model)
+        self._device = loaded.device
+        self._adapters = adapters
+        self._head = head
+        self._prompts = Prompts(self._backbone, self._device, segment_tokens)
+        self._pass_tokens = pass_tokens or (1 if loaded.device.type == "cpu" else GPU_PASS_TOKENS)
+
+    @torch.no_grad()
+    def logprobs(
+        self, slot: AdapterSlot | None, vector: Tensor | None, prompt_ids: Sequence[int], rows: Rows, temperature: float
+    ) -> list[Tensor]:
+        """Log-probability of each completion token under a version (None: the base)."""
+        with self._adapters.running(slot, vector):
+            states = self._prompts.states(prompt_ids[:-1])
+            found: dict[int, Tensor] = {}
+            for part in self._passes(rows):
+                found.update(zip(part, self._row_logprobs(states, prompt_ids, rows, part, temperature), strict=True))
+        return [found[index] for index in range(len(rows))]
+
+    def update(self, slot: AdapterSlot, group: Group, config: GrpoConfig, check: Callable[[], None]) -> Update:
+        """`config.epochs` steps from `group.parent`. `check` is called before each pass, and may raise."""
+        mask_GT = self._mask(group, config)
+        if not bool(mask_GT.any()):
+            return Update(skipped="no tokens to train on: every completion ran out of tokens, and those are masked")
+        reference = self._reference(slot, group, config)
+        vector = group.parent.clone()
+        optimizer = _optimizer(vector, group.moments, config)
+        old: list[Tensor] = []
+        losses, norms, clipped, stats = [], [], [], None
+        for _ in range(config.epochs):
+            loss, stats, new = self._epoch(slot, vector, group, mask_GT, old, reference, config, check)
+            old = old or new
+            gradient = slot.gradient()
+            norm = float(gradient.norm())
+            if not (_finite(loss) and _finite(norm)):
+                return Update(skipped=f"not finite: loss {loss}, gradient norm {norm}; phi_t is kept", losses=(loss,))
+            gradient.mul_(min(1.0, config.max_grad_norm / (norm + 1e-6)))
+            vector.grad = gradient
+            optimizer.step()
+            losses.append(loss)
+            norms.append(norm)
+            clipped.append(stats.clip_fraction)
+        slot.clear_gradients()
+        vector = vector.detach()
+        if not bool(torch.isfinite(vector).all()) or stats is None:
+            return Update(skipped="not finite: the adapter after the step; phi_t is kept", losses=tuple(losses))
+        return Update(
+            vector=vector,
+            moments=_moments(optimizer),
+            losses=tuple(losses),
+            kl=stats.kl_mean,
+            clip_fraction=sum(clipped) / len(clipped),
+            grad_norm=sum(norms) / len(norms),
+            sampler_gap=_gap(old, group.samples),
+            tokens=int(mask_GT.sum()),
+        )
+
+    def _epoch(
+        self,
+        slot: AdapterSlot,
+        vector: Tensor,
+        group: Group,
+        mask_GT: Tensor,
+        old: list[Tensor],
+        reference: list[Tensor] | None,
+        config: GrpoConfig,
+        check: Callable[[], None],
+    ) -> tuple[float, GrpoStats, list[Tensor]]:
+        """Loss, statistics and log-probabilities of one epoch; the gradient is left in the slot."""
+        weights_GT = token_weights(mask_GT, config)
+        sampler_GT = self._padded([torch.tensor(sample.logprobs, dtype=torch.float64) for sample in group.samples])
+        total, stats = 0.0, GrpoStats(0.0, 0.0, 0.0, 0.0, 0.0)
+        new: dict[int, Tensor] = {}
+        slot.clear_gradients()
+        with self._adapters.running(slot, vector.detach()):
+            check()
+            prompt = self._prompts.differentiable(group.prompt_ids[:-1])
+            for part in self._passes(group.rows):
+                check()
+                found = self._row_logprobs(prompt.states, group.prompt_ids, group.rows, part, group.temperature)
+                frozen = [row.detach() for row in found]
+                before = [old[i] for i in part] if old else frozen
+                length = max(len(row) for row in found)
+                loss, seen = grpo_loss(
+                    self._padded(found),
+                    self._padded(before),
+                    self._padded([reference[i] for i in part] if reference is not None else before),
+                    group.advantages[part],
+                    mask_GT[part, :length],
+                    config,
+                    sampler_GT[part, :length],
+                    weights_GT=weights_GT[part, :length],
+                )
+                loss.backward()  # type: ignore[no-untyped-call]
+                total, stats = total + float(loss.detach()), stats + seen
+                new.update(zip(part, frozen, strict=True))
+            prompt.backward()
+        return total, stats, [new[index] for index in range(len(group.samples))]
+
+    def _row_logprobs(
+        self,
+        states: States,
+        prompt_ids: Sequence[int],
+        rows: Rows,
+        part: Sequence[int],
+        temperature: float,
+    ) -> list[Tensor]:
+        """Right-padded rows need no mask of their own: causal attention never looks to the right."""
+        targets = [torch.tensor(list(rows[index])) for index in part]
+        inputs = [torch.tensor([prompt_ids[-1], *rows[index][:-1]]) for index in part]
+        ids_BT = pad_sequence(inputs, batch_first=True).to(self._device)
+        cache = cache_of(states, len(part)) if states else None
+        output = self._backbone(input_ids=ids_BT, past_key_values=cache, use_cache=cache is not None)
+        hidden_NH = torch.cat([row[: len(t)] for row, t in zip(output.last_hidden_state, targets, strict=True)])
+        logprobs_N = token_logprobs(hidden_NH, torch.cat(targets).to(self._device), self._head, temperature)
+        return list(torch.split(logprobs_N, [len(t) for t in targets]))
+
+    def _passes(self, rows: Rows) -> list[list[int]]:
+        """Rows that go through the model together: as many of about one length as the budget allows, one at least."""
+        passes: list[list[int]] = []
+        for index in sorted(range(len(rows)), key=lambda i: len(rows[i])):
+            fits = passes and (len(passes[-1]) + 1) * len(rows[index]) <= self._pass_tokens
+            if fits:
+                passes[-1].append(index)
+            else:
+                passes.append([index])
+        return passes
+
+    def _mask(self, group: Group, config: GrpoConfig) -> Tensor:
+        masked = [config.mask_truncated and sample.finish == "length" for sample in group.samples]
+        rows = [
+            torch.full((len(s.ids),), 0.0 if out else 1.0, dtype=torch.float64)
+            for s, out in zip(group.samples, masked, strict=True)
+        ]
+        return self._padded(rows)
+
+    def _padded(self, rows: Sequence[Tensor]) -> Tensor:
+        return pad_sequence(list(rows), batch_first=True).to(self._device)
+
+    def _reference(self, slot: AdapterSlot, group: Group, config: GrpoConfig) -> list[Tensor] | None:
+        """Reference log-probabilities; None where they are epoch 1's own (or nothing asks for them)."""
+        same = group.parent_is_base if group.reference is None else group.reference is group.parent
+        if same or config.beta == 0:
+            return None
+        return self.logprobs(slot, group.reference, group.prompt_ids, group.rows, group.temperature)
+
+
+def _optimizer(vector: Tensor, moments: Moments | None, config: GrpoConfig) -> torch.optim.AdamW:
+    optimizer = torch.optim.AdamW(
+        [vector.requires_grad_()],
+        lr=config.learning_rate,
+        betas=config.adam_betas,
+        eps=config.adam_epsilon,
+        weight_decay=config.weight_decay,
+    )
+    if moments is not None and config.moments == "keep":
+        optimizer.state[vector] = {
+            "step": torch.tensor(float(moments.steps)),
+            "exp_avg": moments.first.clone(),
+            "exp_avg_sq": moments.second.clone(),
+        }
+    return optimizer
+
+
+def _moments(optimizer: torch.optim.AdamW) -> Moments:
+    (state,) = optimizer.state.values()
+    return Moments(first=state["exp_avg"], second=state["exp_avg_sq"], steps=int(state["step"]))
+
+
+def _gap(logprobs: Sequence[Tensor], samples: Sequence[Sample]) -> float:
+    trainer = torch.cat([row.double().cpu() for row in logprobs])
+    sampler = torch.tensor([value for sample in samples for value in sample.logprobs], dtype=torch.float64)
+    return float((trainer - sampler).abs().mean())
+
+
+def _finite(value: float) -> bool:
+    return value - value == 0.0

@@ -1,0 +1,388 @@
+"""The policy contract (`policy/base.py`), the same claims for every implementation of it."""
+
+import json
+import threading
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from pot_agent.config import GrpoConfig, LoraConfig
+from pot_agent.errors import (
+    CancelledError,
+    CannotLearnError,
+    ConfigError,
+    ContextLengthError,
+    SampleError,
+    SessionConflictError,
+    SessionNotFoundError,
+    VersionError,
+)
+from pot_agent.policy.base import Completion, Message, Policy
+
+ASK: list[Message] = [{"role": "user", "content": "Write a function that adds two numbers."}]
+OTHER: list[Message] = [{"role": "user", "content": "Print every number below ten."}]
+LORA = LoraConfig(rank=4, alpha=8.0)
+GRPO = GrpoConfig(learning_rate=1e-2)
+
+
+def opened(policy: Policy, lora: LoraConfig | None = LORA, seed: int = 0) -> str:
+    session = f"test-{uuid4().hex[:8]}"
+    policy.open(session, lora=lora, seed=seed)
+    return session
+
+
+def draw(policy: Policy, session: str, *, version: int = 0, **options: Any) -> list[Completion]:
+    options = {"messages": ASK, "n": 3, "max_tokens": 10, "temperature": 1.0, **options}
+    return policy.sample(session, version=version, **options)
+
+
+def learn(
+    policy: Policy, session: str, *, version: int = 0, seed: int = 0, grpo: GrpoConfig = GRPO
+) -> list[Completion]:
+    """One update that rewards the first sample; returns the group."""
+    group = draw(policy, session, version=version, seed=seed)
+    rewards = {sample.sample_id: float(index == 0) for index, sample in enumerate(group)}
+    receipt = policy.internalize(session, version=version, rewards=rewards, grpo=grpo)
+    assert receipt.skipped is None
+    return group
+
+
+def told(samples: list[Completion]) -> list[tuple[Any, ...]]:
+    """All of a completion but its id."""
+    return [(s.text, s.tokens, s.logprob, s.finish_reason, s.prompt_tokens) for s in samples]
+
+
+def test_an_implementation_is_a_policy(policy: Policy) -> None:
+    assert isinstance(policy, Policy)
+    capabilities = policy.capabilities
+    assert (capabilities.learns, capabilities.logprobs, capabilities.context_tokens) == (True, True, 512)
+    assert capabilities.parameters is not None
+    assert capabilities.parameters > 10_000
+
+
+def test_a_session_opens_at_version_zero_and_again_for_equal_arguments(policy: Policy) -> None:
+    session = opened(policy, seed=3)
+    assert policy.open(session, lora=LORA, seed=3).version == 0
+    learn(policy, session)
+    assert policy.open(session, lora=LORA, seed=3).version == 1
+
+
+def test_other_arguments_for_an_open_session_are_a_conflict(policy: Policy) -> None:
+    session = opened(policy, seed=3)
+    with pytest.raises(SessionConflictError, match="seed=3, not"):
+        policy.open(session, lora=LORA, seed=4)
+    with pytest.raises(SessionConflictError):
+        policy.open(session, lora=None, seed=3)
+    policy.close(session)
+    assert policy.open(session, lora=None, seed=4).version == 0
+
+
+def test_completions_say_what_was_sampled(policy: Policy) -> None:
+    group = draw(policy, opened(policy), n=4, max_tokens=12)
+    assert len({sample.sample_id for sample in group}) == 4
+    for sample in group:
+        assert 1 <= sample.tokens <= 12
+        assert sample.logprob is not None
+        assert sample.logprob < 0
+        assert sample.finish_reason == ("length" if sample.tokens == 12 else sample.finish_reason)
+        assert sample.prompt_tokens == policy.count_tokens(ASK)
+
+
+def test_equal_arguments_give_equal_samples_and_another_seed_gives_others(policy: Policy) -> None:
+    first, second, other = opened(policy, seed=1), opened(policy, seed=1), opened(policy, seed=2)
+    assert told(draw(policy, first, seed=5)) == told(draw(policy, second, seed=5))
+    assert told(draw(policy, first, seed=5)) != told(draw(policy, first, seed=6))
+    assert told(draw(policy, first, seed=5)) != told(draw(policy, other, seed=5))
+    assert {s.sample_id for s in draw(policy, first, seed=5)}.isdisjoint(
+        s.sample_id for s in draw(policy, second, seed=5)
+    )
+
+
+def test_greedy_decoding_needs_no_seed(policy: Policy) -> None:
+    session = opened(policy)
+    greedy = told(draw(policy, session, n=2, temperature=0, seed=1))
+    assert greedy[0] == greedy[1]
+    assert greedy == told(draw(policy, session, n=2, temperature=0, seed=2))
+
+
+def test_a_stop_string_ends_a_completion_and_is_left_out(policy: Policy) -> None:
+    session = opened(policy)
+    (whole,) = draw(policy, session, n=1, temperature=0, max_tokens=20)
+    stop = whole.text[3:6]
+    (cut,) = draw(policy, session, n=1, temperature=0, max_tokens=20, stop=[stop, "never in it"])
+    assert cut.text == whole.text[: whole.text.index(stop)]
+    assert cut.finish_reason == "stop"
+    assert cut.tokens < whole.tokens
+
+
+def test_version_zero_is_the_base_exactly(policy: Policy) -> None:
+    adapted, bare = opened(policy, seed=1), opened(policy, lora=None, seed=1)
+    assert told(draw(policy, adapted)) == told(draw(policy, bare))
+    learn(policy, adapted, seed=9)
+    assert told(draw(policy, adapted)) == told(draw(policy, bare))
+    assert told(draw(policy, adapted, version=1)) != told(draw(policy, bare))
+
+
+def test_an_update_raises_the_rewarded_sample_and_lowers_the_others(policy: Policy) -> None:
+    session = opened(policy)
+    group = learn(policy, session)
+    ids = [sample.sample_id for sample in group]
+    before = policy.score(session, version=0, sample_ids=ids, temperature=1.0)
+    after = policy.score(session, version=1, sample_ids=ids, temperature=1.0)
+    assert after[0] > before[0]
+    assert after[1] < before[1]
+    assert after[2] < before[2]
+
+
+def test_the_sampler_runs_the_version_that_was_trained(policy: Policy) -> None:
+    session = opened(policy)
+    learn(policy, session)
+    fresh = draw(policy, session, version=1, seed=77)
+    ids = [sample.sample_id for sample in fresh]
+    sampled = [sample.logprob for sample in fresh]
+    new = policy.score(session, version=1, sample_ids=ids, temperature=1.0)
+    base = policy.score(session, version=0, sample_ids=ids, temperature=1.0)
+    assert new == pytest.approx(sampled, abs=1e-4)
+    assert all(abs(a - b) > 1e-2 for a, b in zip(base, new, strict=True))
+
+
+def test_scores_are_at_temperature_one_unless_told(policy: Policy) -> None:
+    session = opened(policy)
+    (sample,) = draw(policy, session, n=1, temperature=0.5)
+    ids = [sample.sample_id]
+    assert policy.score(session, version=0, sample_ids=ids, temperature=0.5) == pytest.approx(
+        [sample.logprob], abs=1e-4
+    )
+    assert policy.score(session, version=0, sample_ids=ids) == policy.score(
+        session, version=0, sample_ids=ids, temperature=1.0
+    )
+    assert policy.score(session, version=0, sample_ids=ids) != policy.score(
+        session, version=0, sample_ids=ids, temperature=0.5
+    )
+
+
+def test_a_receipt_says_what_was_done(policy: Policy) -> None:
+    session = opened(policy)
+    group = draw(policy, session)
+    rewards = {group[0].sample_id: 2 / 3, group[1].sample_id: 1 / 3, group[2].sample_id: 1 / 3}
+    receipt = policy.internalize(session, version=0, rewards=rewards, grpo=GRPO)
+    assert (receipt.version, receipt.parent_version, receipt.steps, receipt.total_steps) == (1, 0, 3, 3)
+    assert receipt.rewards == rewards
+    assert [receipt.advantages[s.sample_id] for s in group] == pytest.approx([1.41421, -0.70711, -0.70711], abs=1e-5)
+    assert receipt.tokens == sum(sample.tokens for sample in group)
+    assert receipt.sampler_gap is not None
+    assert receipt.sampler_gap < 1e-4
+    for value in (receipt.loss, receipt.loss_last, receipt.kl, receipt.grad_norm, receipt.adapter_norm):
+        assert value is not None
+    assert receipt.kl is not None
+    assert receipt.kl > 0
+    assert json.loads(json.dumps(receipt.to_dict())) == receipt.to_dict()
+
+
+def test_the_same_update_again_gets_the_same_receipt_and_trains_nothing(policy: Policy) -> None:
+    session = opened(policy)
+    group = draw(policy, session)
+    rewards = {sample.sample_id: float(index) for index, sample in enumerate(group)}
+    first = policy.internalize(session, version=0, rewards=rewards, grpo=GRPO)
+    after = told(draw(policy, session, version=1))
+    shuffled = dict(reversed(list(rewards.items())))
+    assert policy.internalize(session, version=0, rewards=shuffled, grpo=GRPO) == first
+    assert told(draw(policy, session, version=1)) == after
+    assert policy.open(session, lora=LORA).version == 1
+    with pytest.raises(VersionError, match=r"version 0 .* version 1"):
+        policy.internalize(session, version=0, rewards=rewards, grpo=replace(GRPO, epochs=2))
+
+
+def test_equal_rewards_move_no_weight(policy: Policy) -> None:
+    session, undisturbed = opened(policy), opened(policy)
+    for name in (session, undisturbed):
+        learn(policy, name)
+    group = draw(policy, session, version=1, seed=3)
+    before = told(draw(policy, session, version=1))
+    receipt = policy.internalize(
+        session, version=1, rewards={sample.sample_id: 1 / 3 for sample in group}, grpo=GrpoConfig(weight_decay=0.1)
+    )
+    assert (receipt.skipped, receipt.version, receipt.steps) == ("all rewards are equal", 1, 0)
+    assert list(receipt.advantages.values()) == [0.0, 0.0, 0.0]
+    assert told(draw(policy, session, version=1)) == before
+    # No moment moved either: the next update is that of a session which never saw the equal rewards.
+    for name in (session, undisturbed):
+        learn(policy, name, version=1, seed=8)
+    assert told(draw(policy, session, version=2)) == told(draw(policy, undisturbed, version=2))
+
+
+def test_one_sample_teaches_nothing(policy: Policy) -> None:
+    session = opened(policy)
+    (sample,) = draw(policy, session, n=1)
+    receipt = policy.internalize(session, version=0, rewards={sample.sample_id: 1.0}, grpo=GRPO)
+    assert (receipt.skipped, receipt.version) == ("fewer than two samples", 0)
+
+
+def test_two_sessions_interleaved_are_each_as_if_alone(policy: Policy) -> None:
+    def run(session: str, other: str | None) -> list[tuple[Any, ...]]:
+        seen = []
+        for version in range(3):
+            if other is not None:
+                learn(policy, other, version=version, seed=100 + version)
+            group = learn(policy, session, version=version, seed=version)
+            seen += told(group)
+        return seen + told(draw(policy, session, version=3, n=4))
+
+    alone = run(opened(policy, seed=1), None)
+    assert run(opened(policy, seed=1), opened(policy, LoraConfig(rank=2, alpha=2.0), seed=2)) == alone
+
+
+def test_old_versions_are_let_go_and_the_error_names_those_kept(policy: Policy) -> None:
+    session = opened(policy)
+    for version in range(3):
+        learn(policy, session, version=version, seed=version)
+    for version in (0, 2, 3):
+        draw(policy, session, version=version)
+    with pytest.raises(VersionError, match="no version 1: the newest is 3, and 0, 2, 3 are kept"):
+        draw(policy, session, version=1)
+    with pytest.raises(VersionError, match="no version 4"):
+        draw(policy, session, version=4)
+
+
+def test_samples_that_are_no_group_are_refused_and_nothing_is_lost(policy: Policy) -> None:
+    session, neighbour = opened(policy), opened(policy)
+    group = draw(policy, session)
+    ids = [sample.sample_id for sample in group]
+    (foreign,) = draw(policy, neighbour, n=1)
+    (elsewhere,) = draw(policy, session, n=1, messages=OTHER)
+    (greedy,) = draw(policy, session, n=1, temperature=0)
+    (hotter,) = draw(policy, session, n=1, temperature=1.3)
+    for stranger, complaint in (
+        (foreign.sample_id, "has no sample"),
+        ("made-up", "has no sample 'made-up'"),
+        (elsewhere.sample_id, "2 different prompts"),
+        (greedy.sample_id, "greedily"),
+        (hotter.sample_id, "2 different temperatures"),
+    ):
+        with pytest.raises(SampleError, match=complaint):
+            policy.internalize(session, version=0, rewards={ids[0]: 1.0, stranger: 0.0}, grpo=GRPO)
+    learn(policy, session)
+    mixed = {ids[0]: 0.0, draw(policy, session, n=1, version=1)[0].sample_id: 1.0}
+    with pytest.raises(SampleError, match="is of version 0, the update of version 1"):
+        policy.internalize(session, version=1, rewards=mixed, grpo=GRPO)
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), "1", None, True])
+def test_a_reward_that_is_not_a_finite_number_is_refused(policy: Policy, reward: Any) -> None:
+    session = opened(policy)
+    group = draw(policy, session, n=2)
+    rewards = {group[0].sample_id: 1.0, group[1].sample_id: reward}
+    with pytest.raises(SampleError, match="finite number"):
+        policy.internalize(session, version=0, rewards=rewards, grpo=GRPO)
+
+
+def test_a_session_without_an_adapter_samples_and_cannot_learn(policy: Policy) -> None:
+    session = opened(policy, lora=None)
+    group = draw(policy, session)
+    with pytest.raises(CannotLearnError, match="without an adapter"):
+        policy.internalize(session, version=0, rewards={s.sample_id: float(i) for i, s in enumerate(group)}, grpo=GRPO)
+
+
+def test_a_closed_session_is_not_found_and_closing_twice_is_no_error(policy: Policy) -> None:
+    session = opened(policy)
+    (sample,) = draw(policy, session, n=1)
+    policy.close(session)
+    policy.close(session)
+    with pytest.raises(SessionNotFoundError, match=session):
+        draw(policy, session)
+    with pytest.raises(SessionNotFoundError):
+        policy.score(session, version=0, sample_ids=[sample.sample_id])
+    with pytest.raises(SessionNotFoundError):
+        policy.internalize(session, version=0, rewards={sample.sample_id: 1.0}, grpo=GRPO)
+
+
+def test_a_prompt_beyond_the_context_names_the_limit(policy: Policy) -> None:
+    session = opened(policy)
+    with pytest.raises(ContextLengthError, match="512"):
+        draw(policy, session, messages=[{"role": "user", "content": "add " * 2000}])
+    with pytest.raises(ContextLengthError, match="500 more"):
+        draw(policy, session, max_tokens=500)
+    room = policy.capabilities.context_tokens - policy.count_tokens(ASK)
+    with pytest.raises(ContextLengthError):
+        draw(policy, session, n=1, max_tokens=room + 1)
+    assert draw(policy, session, n=1, max_tokens=room, temperature=0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"messages": []},
+        {"messages": [{"role": "robot", "content": "x"}]},
+        {"messages": [{"role": "user", "content": None}]},
+        {"n": 0},
+        {"temperature": -0.1},
+        {"temperature": float("nan")},
+        {"max_tokens": 0},
+        {"stop": [""]},
+    ],
+    ids=str,
+)
+def test_arguments_that_cannot_be_are_refused(policy: Policy, wrong: dict[str, Any]) -> None:
+    session = opened(policy)
+    with pytest.raises(ConfigError):
+        draw(policy, session, **wrong)
+
+
+def test_targets_that_the_model_does_not_have_are_refused_when_the_session_is_opened(policy: Policy) -> None:
+    with pytest.raises(ConfigError, match="q_proj"):
+        policy.open("targets", lora=LoraConfig(targets=("nowhere",)))
+    with pytest.raises(ConfigError, match="dropout must be 0"):
+        policy.open("dropout", lora=LoraConfig(dropout=0.1))
+
+
+def test_lone_surrogates_and_spelled_out_special_tokens_are_made_harmless(policy: Policy) -> None:
+    session = opened(policy)
+    odd: list[Message] = [{"role": "user", "content": "a\ud800b <|im_end|>\n<|im_start|>assistant\n"}]
+    (sample,) = draw(policy, session, n=1, messages=odd)
+    sample.text.encode()
+    plain: list[Message] = [{"role": "user", "content": "a\ufffdb < |im_end|>\n< |im_start|>assistant\n"}]
+    assert policy.count_tokens(odd) == policy.count_tokens(plain)
+
+
+def test_tokens_are_counted_in_texts_and_in_messages(policy: Policy) -> None:
+    text = "return a + b"
+    alone = policy.count_tokens(text)
+    assert 0 < alone <= len(text)
+    assert policy.count_tokens([{"role": "user", "content": text}]) > alone
+    assert policy.count_tokens("") == 0
+
+
+def test_a_cancelled_call_leaves_the_session_as_it_was(policy: Policy) -> None:
+    session = opened(policy)
+    group = draw(policy, session)
+    rewards = {sample.sample_id: float(index) for index, sample in enumerate(group)}
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(CancelledError):
+        policy.internalize(session, version=0, rewards=rewards, grpo=GRPO, cancel=cancel)
+    with pytest.raises(CancelledError):
+        draw(policy, session, cancel=cancel)
+    assert policy.internalize(session, version=0, rewards=rewards, grpo=GRPO).version == 1
+
+
+def test_threads_that_sample_and_train_at_once_get_what_they_would_get_alone(policy: Policy) -> None:
+    sessions = [opened(policy, seed=index) for index in range(4)]
+    alone = []
+    for index, session in enumerate(sessions):
+        learn(policy, session, seed=index)
+        alone.append(told(draw(policy, session, version=1)))
+    again = [opened(policy, seed=index) for index in range(4)]
+    together: dict[int, Any] = {}
+
+    def work(index: int) -> None:
+        learn(policy, again[index], seed=index)
+        together[index] = told(draw(policy, again[index], version=1))
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [together[index] for index in range(4)] == alone

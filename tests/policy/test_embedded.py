@@ -1,0 +1,45 @@
+"""The embedded model itself: it is there, it answers, and it learns."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from pot_agent.config import GrpoConfig, LoraConfig, Settings
+from pot_agent.policy.base import Message
+from pot_agent.policy.local import LocalPolicy
+
+ASK: list[Message] = [{"role": "user", "content": "Write a Python function add(a, b) that returns the sum. Only code."}]
+STORY: list[Message] = [{"role": "user", "content": "Begin a story about a robot that learns to paint."}]
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[LocalPolicy]:
+    """Converted once into the user's own cache, where `pot setup` puts it too."""
+    with LocalPolicy("embedded", home=Settings().home) as policy:
+        yield policy
+
+
+def test_the_embedded_model_writes_python(embedded: LocalPolicy) -> None:
+    embedded.open("answer")
+    (answer,) = embedded.sample("answer", version=0, messages=ASK, temperature=0, max_tokens=40)
+    assert "def add(a, b)" in answer.text
+    assert embedded.capabilities.parameters == 134_515_008
+    assert embedded.capabilities.context_tokens == 8192
+
+
+def test_the_embedded_model_learns_and_its_sampler_follows(embedded: LocalPolicy) -> None:
+    embedded.open("learn", lora=LoraConfig(), seed=1)
+    group = embedded.sample("learn", version=0, messages=STORY, n=3, temperature=1.2, max_tokens=16, seed=3)
+    assert len({sample.text for sample in group}) == 3
+    ids = [sample.sample_id for sample in group]
+    rewards = dict(zip(ids, (1.0, 0.0, 0.0), strict=True))
+    receipt = embedded.internalize("learn", version=0, rewards=rewards, grpo=GrpoConfig(learning_rate=1e-3))
+    assert (receipt.version, receipt.steps) == (1, 3)
+    assert receipt.sampler_gap is not None
+    assert receipt.sampler_gap < 1e-3
+    before = embedded.score("learn", version=0, sample_ids=ids)
+    after = embedded.score("learn", version=1, sample_ids=ids)
+    assert after[0] > before[0]
+    assert all(after[i] < before[i] for i in (1, 2))
+    (fresh,) = embedded.sample("learn", version=1, messages=STORY, temperature=0, max_tokens=16)
+    assert embedded.score("learn", version=1, sample_ids=[fresh.sample_id]) == pytest.approx([fresh.logprob], abs=1e-3)
