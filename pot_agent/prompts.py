@@ -5,13 +5,16 @@ newest thought's feedback beyond its first line; the end of its program; tests, 
 cut: where it does not fit, that is an error.
 """
 
+import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pot_agent.errors import ContextLengthError
 from pot_agent.policy.base import Message
-from pot_agent.problem import AssertTest, CallTest, Problem, StdinTest, Test
+from pot_agent.problem import AssertTest, CallTest, Problem, StdinTest, Test, parse_tests, test_to_dict
 from pot_agent.programs import Extracted, extract_program
+from pot_agent.statement import find_examples
 
 __all__ = ["Attempt", "BuiltPrompt", "Extracted", "build_messages", "extract_program"]
 
@@ -25,6 +28,7 @@ CUT = " ... (cut)"
 
 SYSTEM = "You are an expert Python programmer."
 ASK = "Write one complete Python program in a ```python block."
+ASK_TO_COMPLETE = "Complete this Python function. Write the whole program in a ```python block."
 ASK_AGAIN = "Fix the program. Write the complete corrected Python program in a ```python block."
 
 Count = Callable[[str | list[Message]], int]
@@ -115,13 +119,28 @@ def _messages(problem: Problem, tests: Sequence[Test], history: Sequence[Attempt
 
 def _task(problem: Problem, tests: Sequence[Test]) -> str:
     """The first message: statement, starter code, tests, and what to write."""
-    parts = [problem.text.strip("\n")]
-    if problem.starter_code.strip() and problem.starter_code.strip() not in problem.text:
-        parts.append(f"Start from this code:\n{_block(problem.starter_code, 'python')}")
-    if problem.evidence != "examples" and problem.tests:
-        parts.append(_tests_text(problem, tests))
-    parts.append(ASK)
-    return "\n\n".join(parts)
+    text, starter_code = problem.text.strip("\n"), problem.starter_code.strip()
+    shows_tests = problem.tests and not _are_in_statement(problem)
+    examples = [_tests_text(problem, tests)] if shows_tests else []
+    if starter_code and starter_code == text.strip():  # the statement is code; small models want to be told so first
+        return "\n\n".join([ASK_TO_COMPLETE, _block(text, "python"), *examples])
+    if starter_code and starter_code not in text:
+        examples.insert(0, f"Start from this code:\n{_block(starter_code, 'python')}")
+    return "\n\n".join([text, *examples, ASK])
+
+
+def _are_in_statement(problem: Problem) -> bool:
+    """Whether the statement shows every test itself, so that they need not be repeated."""
+    if problem.evidence == "examples":
+        return True
+    found = find_examples(problem.text, entry_point=problem.entry_point).tests
+    shown = [test_to_dict(test) for test in parse_tests(found)]
+    return all(_plainly(test_to_dict(test)) in map(_plainly, shown) for test in problem.tests)
+
+
+def _plainly(test: dict[str, Any]) -> dict[str, Any]:
+    """A test as data, its code as Python itself would write it."""
+    return test | {"code": ast.unparse(ast.parse(test["code"]))} if test["type"] == "assert" else test
 
 
 def _tests_text(problem: Problem, tests: Sequence[Test]) -> str:

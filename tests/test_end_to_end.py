@@ -1,7 +1,7 @@
 """The whole line with real parts: a real (tiny or embedded) model that samples and learns, a real sandbox, the graph.
 
-The tiny model writes noise, which never passes a test; its reward is the share of characters below a middle one, so that
-groups differ and the adapter is trained. What is claimed is that the parts meet, not that anything is solved.
+The tiny model writes noise, which never passes a test; its reward is the share of characters below a middle one, so
+that groups differ and the adapter is trained. What is claimed is that the parts meet, not that anything is solved.
 """
 
 import json

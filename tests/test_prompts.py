@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pot_agent.errors import ContextLengthError
 from pot_agent.policy.base import Message
 from pot_agent.problem import Problem
-from pot_agent.prompts import ASK, SYSTEM, Attempt, BuiltPrompt, build_messages, extract_program
+from pot_agent.prompts import ASK, ASK_TO_COMPLETE, SYSTEM, Attempt, BuiltPrompt, build_messages, extract_program
 
 ADD = Problem.parse("Write add.", tests=["assert add(1, 2) == 3", "assert add(2, 2) == 4"])
 SUM = Problem.parse("Print the sum.", tests=[{"input": "1 2\n", "output": "3\n"}, {"input": "4 5\n", "output": "9\n"}])
@@ -29,7 +29,7 @@ def build(problem: Problem, history: Sequence[Attempt] = (), *, max_tokens: int 
     assert built.tokens == count(built.messages) <= max_tokens
     assert [message["role"] for message in built.messages[:2]] == ["system", "user"]
     assert built.messages[-1]["role"] == "user"
-    assert problem.text in built.messages[1]["content"]
+    assert problem.text.strip("\n") in built.messages[1]["content"]
     return built
 
 
@@ -57,6 +57,17 @@ class TestTask:
         stub = "def add(a, b):\n    pass\n"
         assert all_text(build(Problem.parse("Write add.", starter_code=stub))).count(stub.strip()) == 1
         assert all_text(build(Problem.parse(f"Complete it:\n{stub}", starter_code=stub))).count(stub.strip()) == 1
+
+    def test_a_statement_that_is_code_is_fenced_and_said_to_be_one_to_complete(self) -> None:
+        stub = "def add(a, b):\n    '''Add.\n    >>> add(1, 2)\n    3\n    '''\n"
+        task = build(Problem.parse(stub)).messages[1]["content"]
+        assert task == f"{ASK_TO_COMPLETE}\n\n```python\n{stub}```"
+
+    def test_given_tests_are_shown_unless_the_statement_shows_every_one_of_them(self) -> None:
+        stub = "def add(a, b):\n    '''Add.\n    >>> add(1, 2)\n    3\n    '''\n"
+        known, new = "assert add(1,2)==3", "assert add(2, 2) == 4"
+        assert known not in all_text(build(Problem.parse(stub, tests=[known])))
+        assert new in all_text(build(Problem.parse(stub, tests=[known, new])))
 
     def test_examples_that_stand_in_the_statement_are_not_repeated(self) -> None:
         assert all_text(build(Problem.parse("Write add.\n>>> add(1, 2)\n3\n"))).count("add(1, 2)") == 1
