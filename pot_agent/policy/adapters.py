@@ -164,9 +164,7 @@ class AdapterSlot:
 
     def gradient(self) -> Tensor:
         """The gradient, flat, in the layout's order."""
-        return torch.cat(
-            [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in self._parameters]
-        )
+        return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in self._parameters])
 
 
 class Adapters:

@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from pot_agent.policy.base import Message, Policy
+from pot_agent.policy.base import Policy
 from pot_agent.policy.client import HttpPolicy
 from pot_agent.policy.engine import Engine
 from pot_agent.policy.local import LocalPolicy
 from tests.policy.serving import serving
 from tests.tiny import make_tiny_model
-
-ASK: list[Message] = [{"role": "user", "content": "Write a function that adds two numbers."}]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,54 +4,13 @@ import json
 import threading
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from pot_agent.config import GrpoConfig, LoraConfig
-from pot_agent.errors import (
-    CancelledError,
-    CannotLearnError,
-    ConfigError,
-    ContextLengthError,
-    SampleError,
-    SessionConflictError,
-    SessionNotFoundError,
-    VersionError,
-)
-from pot_agent.policy.base import Completion, Message, Policy
-
-ASK: list[Message] = [{"role": "user", "content": "Write a function that adds two numbers."}]
-OTHER: list[Message] = [{"role": "user", "content": "Print every number below ten."}]
-LORA = LoraConfig(rank=4, alpha=8.0)
-GRPO = GrpoConfig(learning_rate=1e-2)
-
-
-def opened(policy: Policy, lora: LoraConfig | None = LORA, seed: int = 0) -> str:
-    session = f"test-{uuid4().hex[:8]}"
-    policy.open(session, lora=lora, seed=seed)
-    return session
-
-
-def draw(policy: Policy, session: str, *, version: int = 0, **options: Any) -> list[Completion]:
-    options = {"messages": ASK, "n": 3, "max_tokens": 10, "temperature": 1.0, **options}
-    return policy.sample(session, version=version, **options)
-
-
-def learn(
-    policy: Policy, session: str, *, version: int = 0, seed: int = 0, grpo: GrpoConfig = GRPO
-) -> list[Completion]:
-    """One update that rewards the first sample; returns the group."""
-    group = draw(policy, session, version=version, seed=seed)
-    rewards = {sample.sample_id: float(index == 0) for index, sample in enumerate(group)}
-    receipt = policy.internalize(session, version=version, rewards=rewards, grpo=grpo)
-    assert receipt.skipped is None
-    return group
-
-
-def told(samples: list[Completion]) -> list[tuple[Any, ...]]:
-    """All of a completion but its id."""
-    return [(s.text, s.tokens, s.logprob, s.finish_reason, s.prompt_tokens) for s in samples]
+from pot_agent.errors import CancelledError, VersionError
+from pot_agent.policy.base import Message, Policy
+from tests.policy.contract import ASK, GRPO, LORA, draw, learn, opened, told
 
 
 def test_an_implementation_is_a_policy(policy: Policy) -> None:
@@ -67,16 +26,6 @@ def test_a_session_opens_at_version_zero_and_again_for_equal_arguments(policy: P
     assert policy.open(session, lora=LORA, seed=3).version == 0
     learn(policy, session)
     assert policy.open(session, lora=LORA, seed=3).version == 1
-
-
-def test_other_arguments_for_an_open_session_are_a_conflict(policy: Policy) -> None:
-    session = opened(policy, seed=3)
-    with pytest.raises(SessionConflictError, match="seed=3, not"):
-        policy.open(session, lora=LORA, seed=4)
-    with pytest.raises(SessionConflictError):
-        policy.open(session, lora=None, seed=3)
-    policy.close(session)
-    assert policy.open(session, lora=None, seed=4).version == 0
 
 
 def test_completions_say_what_was_sampled(policy: Policy) -> None:
@@ -232,109 +181,6 @@ def test_two_sessions_interleaved_are_each_as_if_alone(policy: Policy) -> None:
 
     alone = run(opened(policy, seed=1), None)
     assert run(opened(policy, seed=1), opened(policy, LoraConfig(rank=2, alpha=2.0), seed=2)) == alone
-
-
-def test_old_versions_are_let_go_and_the_error_names_those_kept(policy: Policy) -> None:
-    session = opened(policy)
-    for version in range(3):
-        learn(policy, session, version=version, seed=version)
-    for version in (0, 2, 3):
-        draw(policy, session, version=version)
-    with pytest.raises(VersionError, match="no version 1: the newest is 3, and 0, 2, 3 are kept"):
-        draw(policy, session, version=1)
-    with pytest.raises(VersionError, match="no version 4"):
-        draw(policy, session, version=4)
-
-
-def test_samples_that_are_no_group_are_refused_and_nothing_is_lost(policy: Policy) -> None:
-    session, neighbour = opened(policy), opened(policy)
-    group = draw(policy, session)
-    ids = [sample.sample_id for sample in group]
-    (foreign,) = draw(policy, neighbour, n=1)
-    (elsewhere,) = draw(policy, session, n=1, messages=OTHER)
-    (greedy,) = draw(policy, session, n=1, temperature=0)
-    (hotter,) = draw(policy, session, n=1, temperature=1.3)
-    for stranger, complaint in (
-        (foreign.sample_id, "has no sample"),
-        ("made-up", "has no sample 'made-up'"),
-        (elsewhere.sample_id, "2 different prompts"),
-        (greedy.sample_id, "greedily"),
-        (hotter.sample_id, "2 different temperatures"),
-    ):
-        with pytest.raises(SampleError, match=complaint):
-            policy.internalize(session, version=0, rewards={ids[0]: 1.0, stranger: 0.0}, grpo=GRPO)
-    learn(policy, session)
-    mixed = {ids[0]: 0.0, draw(policy, session, n=1, version=1)[0].sample_id: 1.0}
-    with pytest.raises(SampleError, match="is of version 0, the update of version 1"):
-        policy.internalize(session, version=1, rewards=mixed, grpo=GRPO)
-
-
-@pytest.mark.parametrize("reward", [float("nan"), float("inf"), "1", None, True])
-def test_a_reward_that_is_not_a_finite_number_is_refused(policy: Policy, reward: Any) -> None:
-    session = opened(policy)
-    group = draw(policy, session, n=2)
-    rewards = {group[0].sample_id: 1.0, group[1].sample_id: reward}
-    with pytest.raises(SampleError, match="finite number"):
-        policy.internalize(session, version=0, rewards=rewards, grpo=GRPO)
-
-
-def test_a_session_without_an_adapter_samples_and_cannot_learn(policy: Policy) -> None:
-    session = opened(policy, lora=None)
-    group = draw(policy, session)
-    with pytest.raises(CannotLearnError, match="without an adapter"):
-        policy.internalize(session, version=0, rewards={s.sample_id: float(i) for i, s in enumerate(group)}, grpo=GRPO)
-
-
-def test_a_closed_session_is_not_found_and_closing_twice_is_no_error(policy: Policy) -> None:
-    session = opened(policy)
-    (sample,) = draw(policy, session, n=1)
-    policy.close(session)
-    policy.close(session)
-    with pytest.raises(SessionNotFoundError, match=session):
-        draw(policy, session)
-    with pytest.raises(SessionNotFoundError):
-        policy.score(session, version=0, sample_ids=[sample.sample_id])
-    with pytest.raises(SessionNotFoundError):
-        policy.internalize(session, version=0, rewards={sample.sample_id: 1.0}, grpo=GRPO)
-
-
-def test_a_prompt_beyond_the_context_names_the_limit(policy: Policy) -> None:
-    session = opened(policy)
-    with pytest.raises(ContextLengthError, match="512"):
-        draw(policy, session, messages=[{"role": "user", "content": "add " * 2000}])
-    with pytest.raises(ContextLengthError, match="500 more"):
-        draw(policy, session, max_tokens=500)
-    room = policy.capabilities.context_tokens - policy.count_tokens(ASK)
-    with pytest.raises(ContextLengthError):
-        draw(policy, session, n=1, max_tokens=room + 1)
-    assert draw(policy, session, n=1, max_tokens=room, temperature=0)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"messages": []},
-        {"messages": [{"role": "robot", "content": "x"}]},
-        {"messages": [{"role": "user", "content": None}]},
-        {"n": 0},
-        {"temperature": -0.1},
-        {"temperature": float("nan")},
-        {"max_tokens": 0},
-        {"stop": [""]},
-    ],
-    ids=str,
-)
-def test_arguments_that_cannot_be_are_refused(policy: Policy, wrong: dict[str, Any]) -> None:
-    session = opened(policy)
-    with pytest.raises(ConfigError):
-        draw(policy, session, **wrong)
-
-
-def test_targets_that_the_model_does_not_have_are_refused_when_the_session_is_opened(policy: Policy) -> None:
-    with pytest.raises(ConfigError, match="q_proj"):
-        policy.open("targets", lora=LoraConfig(targets=("nowhere",)))
-    with pytest.raises(ConfigError, match="dropout must be 0"):
-        policy.open("dropout", lora=LoraConfig(dropout=0.1))
 
 
 def test_lone_surrogates_and_spelled_out_special_tokens_are_made_harmless(policy: Policy) -> None:
