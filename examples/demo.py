@@ -30,7 +30,7 @@ def save_picture(progress: Progress, path: Path) -> None:
 def main() -> None:
     """Solve one problem and say how it ended; an error only when the line did not run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problem", default="humaneval_30", help="name of a file in examples/problems")
+    parser.add_argument("--problem", default="humaneval_16", help="name of a file in examples/problems")
     parser.add_argument("--picture", type=Path, help="write the last picture of the run here, as SVG")
     given = parser.parse_args()
     console = Console(stderr=True)
