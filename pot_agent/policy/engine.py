@@ -18,6 +18,7 @@ from pot_agent.policy.decoding import FastForward
 from pot_agent.policy.grpo import advantages
 from pot_agent.policy.head import head_of
 from pot_agent.policy.journal import Sample
+from pot_agent.policy.memory import give_back_free_memory
 from pot_agent.policy.models import load_model
 from pot_agent.policy.sampler import Drawn, Request, Sampler
 from pot_agent.policy.sessions import Session
@@ -65,7 +66,10 @@ class Engine:
 
     def draw(self, layout: AdapterLayout | None, vector: Tensor | None, request: Request) -> list[Drawn]:
         """Draw completions from a version (None: the base)."""
-        return self._sampler.draw(request, layout, vector)
+        try:
+            return self._sampler.draw(request, layout, vector)
+        finally:
+            give_back_free_memory()
 
     def score(
         self, layout: AdapterLayout | None, vector: Tensor | None, samples: Sequence[Sample], temperature: float
@@ -105,7 +109,10 @@ class Engine:
             parent_is_base=is_base,
             moments=session.moments,
         )
-        return self._trainer.update(self._adapters.slot(layout), group, grpo, check)
+        try:
+            return self._trainer.update(self._adapters.slot(layout), group, grpo, check)
+        finally:
+            give_back_free_memory()
 
     def norm(self, session: Session) -> float:
         """L2 norm of the session's newest adapter."""

@@ -1,6 +1,9 @@
 """The embedded model itself: it is there, it answers, and it learns."""
 
+import os
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +46,28 @@ def test_the_embedded_model_learns_and_its_sampler_follows(embedded: LocalPolicy
     assert all(after[i] < before[i] for i in (1, 2))
     (fresh,) = embedded.sample("learn", version=1, messages=STORY, temperature=0, max_tokens=16)
     assert embedded.score("learn", version=1, sample_ids=[fresh.sample_id]) == pytest.approx([fresh.logprob], abs=1e-3)
+
+
+def resident_mb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@pytest.mark.long
+def test_updates_from_many_threads_give_their_memory_back(embedded: LocalPolicy) -> None:
+    """A graph's nodes run in threads of a pool, and the C library keeps freed memory for each of them."""
+    held: list[float] = []
+
+    def learn(seed: int) -> None:
+        name = f"memory-{seed}"
+        embedded.open(name, lora=LoraConfig())
+        group = embedded.sample(name, version=0, messages=STORY, n=3, temperature=1.0, max_tokens=64, seed=seed)
+        rewards = {sample.sample_id: float(index == 0) for index, sample in enumerate(group)}
+        embedded.internalize(name, version=0, rewards=rewards, grpo=GrpoConfig(epochs=1))
+        embedded.close(name)
+        held.append(resident_mb())
+
+    for seed in range(4):
+        thread = threading.Thread(target=learn, args=(seed,))
+        thread.start()
+        thread.join()
+    assert held[-1] - held[0] < 200, held
