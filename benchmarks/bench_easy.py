@@ -198,9 +198,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--only", nargs="+", help="ids of problems, such as HumanEval/16")
     parser.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1")
-    parser.add_argument(
-        "--out", type=Path, help="JSON lines of outcomes; what is there is not run again"
-    )
+    parser.add_argument("--out", type=Path, help="JSON lines of outcomes; what is there is not run again")
     given = parser.parse_args()
     rows = [json.loads(line) for line in DATA.read_text().splitlines()][: 1 if given.quick else None]
     rows = [row for row in rows if not given.only or row["id"] in given.only]

@@ -17,10 +17,12 @@ from pot_agent.values import clean_text, decode_value, encode_value, shorten
 MAX_TEST_CHARACTERS = 50_000_000
 """Longest input or output of one test, in characters."""
 
-Compare = Literal["tokens", "exact", "float", "lcb"]
+Compare = Literal["tokens", "exact", "float", "lcb", "unordered"]
 """How standard output is compared: `tokens`: whitespace-separated tokens, equal as text or as canonical decimals;
 `exact`: byte for byte, one final newline aside; `float`: tokens, numbers within `rel` or `abs`; `lcb`: LiveCodeBench's
-published rule."""
+published rule; `unordered`: lines in any order, each compared by its tokens."""
+CHECK = "check"
+"""The function that a checker defines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +36,12 @@ class StdinTest:
     """Relative tolerance of `float`."""
     abs: float = 1e-6
     """Absolute tolerance of `float`."""
+    checker: str = ""
+    """Python that defines `check(input, expected, output)`, which returns True or False; it decides in place of
+    `compare`, in a sandboxed process of its own."""
 
     def __post_init__(self) -> None:
+        _check_checker(self.checker, self.compare)
         if self.compare not in get_args(Compare):
             known = ", ".join(get_args(Compare))
             raise ProblemError(f"compare must be one of {known}, got {shorten(self.compare)}", value=self.compare)
@@ -76,6 +82,22 @@ def _check_tolerance(name: str, tolerance: Any) -> None:
         raise ProblemError(f"{name} must be a finite number, 0 or more, got {shorten(tolerance)}", value=tolerance)
 
 
+def _check_checker(source: Any, compare: Any) -> None:
+    if not isinstance(source, str):
+        raise ProblemError(f"checker must be Python source, got {shorten(source)}", value=source)
+    if not source:
+        return
+    if compare != "tokens":
+        raise ProblemError(f"a test has a checker or compare, not both; compare is {shorten(compare)}", value=compare)
+    try:
+        body = ast.parse(source).body
+    except PARSER_ERRORS as error:
+        raise ProblemError(f"checker: not Python: {error}: {shorten(source)}", value=source) from error
+    if not any(isinstance(node, ast.FunctionDef) and node.name == CHECK for node in body):
+        wanted = f"def {CHECK}(input, expected, output): ..."
+        raise ProblemError(f"checker: there is no {wanted} in {shorten(source)}", value=source)
+
+
 def parse_tests(given: Any) -> tuple[Test, ...]:
     """Tests from a list of objects and Python assertions, or JSON text of such a list. None gives none."""
     if given is None:
@@ -101,7 +123,7 @@ def _tests_from_text(text: str | bytes) -> Any:
 
 
 _FIELDS = {
-    "stdin": {"input", "output", "compare", "rel", "abs"},
+    "stdin": {"input", "output", "compare", "rel", "abs", "checker"},
     "call": {"args", "kwargs", "expected", "rel", "abs"},
     "assert": {"code"},
 }
@@ -141,6 +163,8 @@ def _guess_kind(given: Mapping[str, Any]) -> str | None:
 
 def _stdin_test(values: dict[str, Any], where: str) -> StdinTest:
     values.setdefault("input", "")
+    if values.get("checker"):
+        values.setdefault("output", "")
     for name in ("input", "output"):
         text = values.get(name)
         if not isinstance(text, str):
@@ -149,6 +173,8 @@ def _stdin_test(values: dict[str, Any], where: str) -> StdinTest:
             limit = f"{MAX_TEST_CHARACTERS:,}"
             raise ProblemError(f"{where}.{name} has {len(text):,} characters; the limit is {limit}", value=len(text))
         clean_text(text, f"{where}.{name}")
+    if isinstance(values.get("checker"), str):
+        clean_text(values["checker"], f"{where}.checker")
     return StdinTest(**values)
 
 
@@ -194,7 +220,8 @@ def test_to_dict(test: Test) -> dict[str, Any]:
         return {"type": "assert", "code": test.code}
     if isinstance(test, StdinTest):
         plain: dict[str, Any] = {"type": "stdin", "input": test.input, "output": test.output, "compare": test.compare}
-        return plain | {"rel": test.rel, "abs": test.abs}
+        plain |= {"rel": test.rel, "abs": test.abs}
+        return plain | ({"checker": test.checker} if test.checker else {})
     values = {name: encode_value(getattr(test, name)) for name in ("expected", "rel", "abs")}
     values["args"] = [encode_value(value) for value in test.args]
     values["kwargs"] = {name: encode_value(value) for name, value in test.kwargs.items()}

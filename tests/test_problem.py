@@ -136,7 +136,7 @@ class TestRefusals:
             ([{"input": 1, "output": "1"}], r"tests\[0\].input must be text, got 1"),
             ([{"input": "1", "output": "1", "compare": "near"}], "compare must be one of tokens"),
             ([{"input": "1", "output": "1", "rel": -1}], "rel must be a finite number"),
-            ([{"input": "1", "output": "1", "expected": "2"}], "a stdin test has no expected; it has abs, compare"),
+            ([{"input": "1", "output": "1", "expected": "2"}], "a stdin test has no expected; it has abs, checker"),
             ([{"args": [1]}], "a call test needs `expected`"),
             ([{"args": 1, "expected": 1}], "args must be a list"),
             ([{"args": [], "kwargs": [1], "expected": 1}], "kwargs must be an object"),

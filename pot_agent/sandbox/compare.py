@@ -7,6 +7,7 @@ Rules for standard output (`StdinTest.compare`):
 * `float`: tokens; equal as text, or both numbers within `abs` or within `rel` of the expected one.
 * `lcb`: LiveCodeBench's published rule: strip, split lines, strip each; as many lines; each equal, or all its tokens
   equal as Decimal.
+* `unordered`: the lines that are not blank, in any order, each by its tokens: as text, or decimals as in `tokens`.
 
 Rules for values: Python's equality on plain data, except that True and False are no answer where an int is expected
 (1 == True would be luck). For call tests, where JSON has no tuples, an expected list accepts a tuple, floats may differ
@@ -33,6 +34,8 @@ def same_output(got: str, test: StdinTest) -> bool:
         return got.removesuffix("\n") == test.output.removesuffix("\n")
     if test.compare == "lcb":
         return _same_by_lines(got, test.output)
+    if test.compare == "unordered":
+        return _sorted_lines(got) == _sorted_lines(test.output)
     expected_tokens, tokens = test.output.split(), got.split()
     if len(tokens) != len(expected_tokens):
         return False
@@ -40,6 +43,23 @@ def same_output(got: str, test: StdinTest) -> bool:
     if test.compare == "float":
         return all(a == b or _close_texts(a, b, test.rel, test.abs) for a, b in pairs)
     return all(a == b or _same_decimals(a, b) for a, b in pairs)
+
+
+def _sorted_lines(text: str) -> list[list[str]]:
+    """Sorted and not counted in a table: a program may choose what it prints so that keys collide."""
+    return sorted([_canonical(token) for token in line.split()] for line in text.split("\n") if line.strip())
+
+
+def _canonical(token: str) -> str:
+    """The same text for decimals that are equal as numbers, signs written alike."""
+    if len(token) > MAX_NUMBER_CHARACTERS or token[0] == "+" or not _DECIMAL.fullmatch(token):
+        return token
+    sign, digits, exponent = Decimal(token).as_tuple()
+    shown = "".join(map(str, digits)).lstrip("0")
+    kept = shown.rstrip("0")
+    if not kept:
+        return token if token == "-0" else "0"
+    return f"{'-' if sign else ''}{kept}e{int(exponent) + len(shown) - len(kept)}"
 
 
 def _same_decimals(expected: str, got: str) -> bool:

@@ -124,3 +124,7 @@ class Executor(Protocol):
     def execute(self, job: Job, cancel: Event | None = None) -> Outcome:
         """Run one job to its end. Raises `CancelledError`; a failure of its own is an outcome that is `lost`."""
         ...
+
+    def spare(self, wanted: int) -> int:
+        """How many more jobs than one, `wanted` at most, would start at once if they came now."""
+        ...

@@ -5,7 +5,7 @@ It alone holds expected values; what comes back from a program is plain data. Th
    fresh process. After `PATIENCE` tests in a row that hit a time limit, the others count as such without a run.
 2. The first failure that was seen in a process that had run other tests is tried again alone; if it was the company
    that made it fail, everything is run again with a process per test.
-3. A full pass is confirmed with a process per test before it is called one.
+3. A full pass is confirmed with a process per test, on idle workers side by side, before it is called one.
 4. A failure of the sandbox itself is tried `ATTEMPTS` times, then it is `internal`.
 
 Limit: when some tests fail, the passes of the others are those of the shared process; state kept between tests can then
@@ -14,6 +14,7 @@ help a right answer along, but only right answers count.
 
 import time
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any, cast, get_args
@@ -22,6 +23,7 @@ from pot_agent.errors import CancelledError, ConfigError, ProblemError
 from pot_agent.problem import AssertTest, CallTest, Limits, StdinTest, Test
 from pot_agent.sandbox.assertions import bound_names, take_apart
 from pot_agent.sandbox.base import Isolation, Judgement, RunResult, TestResult, Verdict
+from pot_agent.sandbox.checking import checked
 from pot_agent.sandbox.execution import Executor, Job, Outcome
 from pot_agent.sandbox.reading import Finding, Reading, read
 from pot_agent.sandbox.separately import SetupError, finding_of, job_of
@@ -188,7 +190,20 @@ class _Course:
                 self.in_a_row = after
                 return findings
         self.in_a_row = before
-        return self._run(kind, units, 1)
+        return self._confirm(kind, units) if failed is None else self._run(kind, units, 1)
+
+    def _confirm(self, kind: str, units: list[Unit]) -> list[Finding]:
+        """A process per test, as many at once as there are idle workers."""
+        helpers = self.case.executor.spare(len(units) - 1)
+        if helpers < 1:
+            return self._run(kind, units, 1)
+        from concurrent.futures import ThreadPoolExecutor  # a cold start has no use for it
+
+        with ThreadPoolExecutor(1 + helpers, "confirm") as threads:
+            findings = list(threads.map(lambda unit: copy(self)._run(kind, [unit], 1)[0], units))
+        for finding in findings:
+            self._count(finding)
+        return findings
 
     def _run(self, kind: str, units: list[Unit], together: int) -> list[Finding]:
         findings: list[Finding] = []
@@ -224,7 +239,7 @@ class _Course:
             if kind == "stdin":
                 data = outcome.stdouts[position].data
                 finding = replace(finding, value=data.decode("utf-8", "surrogateescape"))
-            finding = _compare(replace(finding, cpu=cpu), unit, self.case.limits)
+            finding = _compare(replace(finding, cpu=cpu), unit, self.case)
             self._count(finding)
             findings.append(finding)
         return findings
@@ -233,12 +248,16 @@ class _Course:
         self.in_a_row = self.in_a_row + 1 if finding.verdict == "time_limit" else 0
 
 
-def _compare(finding: Finding, unit: Unit, limits: Limits) -> Finding:
+def _compare(finding: Finding, unit: Unit, case: Case) -> Finding:
     if finding.verdict != "passed":
         got = printable(finding.value) if isinstance(finding.value, str) and not unit.operation else ""
         return replace(finding, got=got)
-    if finding.cpu > limits.cpu_seconds:
-        return replace(finding, verdict="time_limit", error=f"more than {limits.cpu_seconds:g} s of CPU time")
+    most = case.limits.cpu_seconds
+    if finding.cpu > most:
+        return replace(finding, verdict="time_limit", error=f"more than {most:g} s of CPU time")
+    if unit.checked is not None:
+        said = checked(case, unit.checked, str(finding.value))
+        return replace(finding, verdict=said.verdict, error=said.error, got=printable(finding.value))
     got = show(finding.value) if unit.operation else printable(finding.value)
     return replace(finding, verdict="passed" if unit.accepts(finding.value) else "wrong_answer", got=got)
 

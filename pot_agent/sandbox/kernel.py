@@ -7,13 +7,14 @@ import contextlib
 import ctypes
 import functools
 import os
-import platform
+import sys
 from collections.abc import Sequence
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 1, 4, 24, 38, 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_ADD_RULE, SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
 SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}
+SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 CAPABILITY_VERSION_3 = 0x20080522
 LAST_CAPABILITY = 63
@@ -22,7 +23,7 @@ LAST_CAPABILITY = 63
 
 def machine() -> str:
     """`x86_64` or `aarch64`, or whatever else this is."""
-    name = platform.machine() if not hasattr(os, "uname") else os.uname().machine
+    name = os.uname().machine if hasattr(os, "uname") else sys.platform
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name.lower(), name.lower())
 
 
@@ -61,6 +62,11 @@ def set_undumpable() -> None:
     prctl("DUMPABLE", PR_SET_DUMPABLE, 0)
 
 
+def set_dumpable() -> None:
+    """Give a process that changed its user the files of its own /proc back."""
+    prctl("DUMPABLE", PR_SET_DUMPABLE, 1)
+
+
 def die_with_parent(signal: int) -> None:
     """Have the kernel send `signal` to this process when the thread that forked it ends."""
     prctl("PDEATHSIG", PR_SET_PDEATHSIG, signal)
@@ -78,6 +84,35 @@ def drop_capabilities() -> None:
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     nothing = (ctypes.c_uint32 * 6)()
     syscall("capset", SYS_CAPSET[machine()], ctypes.byref(header), ctypes.byref(nothing))
+
+
+def unshare(flags: int) -> None:
+    """Leave the namespaces that `flags` name for fresh ones; of a pid namespace the next child is the first process."""
+    if _libc().unshare(ctypes.c_int(flags)) < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"unshare({flags:#x}): {os.strerror(error)}")
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
+    """`mount(2)`; raises `OSError` naming the target."""
+    words = [os.fsencode(word) if word else None for word in (source, target, kind)]
+    if _libc().mount(*words, ctypes.c_ulong(flags), os.fsencode(options) if options else None) < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"mount({target}): {os.strerror(error)}")
+
+
+def detach(target: str) -> None:
+    """Unmount, now from the tree and for good when nobody uses it any more."""
+    mnt_detach = 2
+    if _libc().umount2(os.fsencode(target), ctypes.c_int(mnt_detach)) < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"umount({target}): {os.strerror(error)}")
+
+
+def pivot_root(new: str, old: str) -> None:
+    """Make the mount `new` the root, and move the present one to `old` below it."""
+    paths = [ctypes.c_char_p(os.fsencode(path)) for path in (new, old)]
+    syscall("pivot_root", SYS_PIVOT_ROOT[machine()], *paths)
 
 
 class _Filter(ctypes.Structure):

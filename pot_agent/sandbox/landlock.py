@@ -8,17 +8,19 @@ seccomp filter closes as well. Standard library only: this runs in the zygote.
 
 import ctypes
 import os
-from collections.abc import Iterable
 
 from pot_agent.sandbox import kernel
+from pot_agent.sandbox.readable import HIDDEN, SYSTEM, Readable, entries
 
-READ_FILE, WRITE_FILE, READ_DIR = 1 << 2, 1 << 1, 1 << 3
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+SCRATCH = WRITE_FILE | READ_FILE | READ_DIR | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 12 | 1 << 13 | 1 << 14
+"""Write, list, remove folders and files, make folders, files and links, rename, truncate; no devices, sockets."""
 _RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 5: 16}
 """Number of file access rights that the kernel knows from each ABI on."""
 _NET_BIND_AND_CONNECT = 0b11
 _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 _RULE_PATH_BENEATH = 1
-_SKIPPED = frozenset({"site-packages", "dist-packages", "__pycache__"})
+_SKIPPED = HIDDEN | {"__pycache__"}
 
 
 class _Ruleset(ctypes.Structure):
@@ -64,53 +66,35 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         os.close(parent)
 
 
-def _allow_tree(ruleset: int, path: str) -> None:
-    _allow(ruleset, path, READ_FILE | READ_DIR if os.path.isdir(path) else READ_FILE)
+def _allow_tree(ruleset: int, path: str, more: int = 0) -> None:
+    _allow(ruleset, path, more | (READ_FILE | READ_DIR if os.path.isdir(path) else READ_FILE))
 
 
-def build(libraries: Iterable[str], site_packages: Iterable[str], packages: Iterable[str]) -> int:
-    """A ruleset: read the standard library in `libraries`, `packages` in `site_packages`, and shared objects.
+def build(readable: Readable, *, scratch: str | None) -> int:
+    """A ruleset: read what is readable, write below `scratch`, run commands where there are any.
 
     Returns its descriptor, for `restrict`. Other installed packages stay closed: one of them may hold a benchmark's
-    answers.
+    answers. `scratch` must be mounted: the rule is about what is there now.
     """
-    ruleset = _create(abi())
-    for directory in libraries:
+    version = abi()
+    ruleset = _create(version)
+    runs = EXECUTE if readable.commands else 0
+    for directory in readable.libraries:
         _allow(ruleset, directory, READ_DIR)
-        for entry in _entries(directory):
+        for entry in entries(directory):
             if entry.name not in _SKIPPED:
                 _allow_tree(ruleset, entry.path)
         _allow_tree(ruleset, os.path.join(directory, "__pycache__"))
-    for directory in site_packages:
+    for directory in readable.site_packages:
         _allow(ruleset, directory, READ_DIR)
-        for package in packages:
-            for name in (package, f"{package}.libs", f"{package}.py"):
-                _allow_tree(ruleset, os.path.join(directory, name))
-    for path in (*_shared_objects(), "/etc/ld.so.cache", "/dev/urandom", "/usr/share/zoneinfo"):
+    for path in (*readable.packages, *SYSTEM):
         _allow_tree(ruleset, path)
+    for path in (*readable.shared_objects, *readable.commands):
+        _allow_tree(ruleset, path, runs)
     _allow(ruleset, "/dev/null", READ_FILE | WRITE_FILE)
+    if scratch is not None:
+        _allow(ruleset, scratch, SCRATCH & _file_rights(version))
     return ruleset
-
-
-def _entries(directory: str) -> list["os.DirEntry[str]"]:
-    try:
-        with os.scandir(directory) as found:
-            return list(found)
-    except OSError:
-        return []
-
-
-def _shared_objects() -> list[str]:
-    """Every shared library beside one that this process has mapped: extension modules are linked with those."""
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        mapped = {line.split(maxsplit=5)[5].rstrip("\n") for line in maps if ".so" in line and line.count(" /")}
-    directories = {os.path.dirname(path) for path in mapped}
-    return [
-        entry.path
-        for directory in directories
-        for entry in _entries(directory)
-        if entry.name.startswith("lib") and ".so" in entry.name
-    ]
 
 
 def restrict(ruleset: int) -> None:

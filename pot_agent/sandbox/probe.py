@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 from pot_agent.sandbox import kernel, landlock, seccomp
 from pot_agent.sandbox.syscall_table import AUDIT_ARCH
+from pot_agent.sandbox.tiers import Tier, has_landlock
 
 WAYS_OUT = (
-    "Ways out: a Linux VM, or a Docker container on a Linux host (kernel 5.13 or newer, booted with Landlock); running "
-    "all of this inside an E2B sandbox (E2B as the place of the programs alone is not built yet); or, on Linux and for "
-    "programs that you trust, LocalSandbox(unsafe=True)"
+    'Ways out: E2B\'s cloud sandboxes, from any system (pip install "policy-of-thoughts[e2b]", then '
+    "pot_agent.sandbox.E2BSandbox()); a Linux VM, or a Docker container on a Linux host (kernel 5.13 or newer, booted "
+    "with Landlock); or, on Linux and for programs that you trust, LocalSandbox(unsafe=True)"
 )
 
 
@@ -24,7 +25,7 @@ class Probe:
 
     available: bool
     reason: str
-    """Why not, and the ways out; empty where tier T1 is available."""
+    """Why tier T1 cannot be had, and the ways out; empty where nothing speaks against it."""
     landlock_abi: int
     """0: none."""
     seccomp: bool
@@ -59,15 +60,16 @@ def not_linux() -> str | None:
     )
 
 
-def missing() -> str | None:
-    """Why tier T1 cannot be had here; None where nothing speaks against it."""
-    if (reason := not_linux()) is not None:
+def missing(tier: Tier = "T1") -> str | None:
+    """Why a tier cannot be had here; None where nothing speaks against it. For namespaces only trying them tells."""
+    if (reason := not_linux()) is not None or tier == "unsafe":
         return reason
     if kernel.machine() not in AUDIT_ARCH:
         known = " and ".join(AUDIT_ARCH)
         return f"the system call filter knows {known}, and this is {kernel.machine()}"
     try:
-        landlock.abi()
+        if has_landlock(tier):
+            landlock.abi()
     except OSError as error:
         return f"the kernel has no Landlock (Linux 5.13 or newer, built and booted with it): {error}"
     if not kernel.seccomp_knows(seccomp.ERRNO):

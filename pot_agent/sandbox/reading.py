@@ -3,8 +3,8 @@
 How the verdicts of abnormal ends are decided, in this order:
 * `output_limit`: a stream, or the results, are longer than the limit (or SIGXFSZ, the signal for that);
 * `time_limit`: ended by the zygote at the CPU or wall limit, or by SIGXCPU;
-* `memory_limit`: an uncaught MemoryError; or ended by SIGKILL, SIGSEGV, SIGBUS or SIGABRT that the sandbox did not send
-  while the resident size had reached `MEMORY_SHARE` of the limit;
+* `memory_limit`: an uncaught MemoryError; all processes of a program together beyond the limit; or ended by SIGKILL,
+  SIGSEGV, SIGBUS or SIGABRT that the sandbox did not send while the resident size had reached `MEMORY_SHARE` of it;
 * `runtime_error`: any other uncaught exception, exit status but 0, or signal; more threads than allowed; results that
   are not results.
 """
@@ -184,6 +184,9 @@ def process_end(outcome: Outcome, job: Job, *, test: int = 0) -> Finding | None:
         return Finding(verdict="time_limit", cpu=cpu, error=f"more than {job.limits.cpu_seconds:g} s of CPU time")
     if answer.ending == "wall":
         return Finding(verdict="time_limit", cpu=cpu, error=f"not done after {job.limits.wall:g} s")
+    if answer.ending == "memory":
+        most = f"more than {job.limits.memory_mb:g} MiB of memory, all processes together"
+        return Finding(verdict="memory_limit", cpu=cpu, error=most)
     if answer.ending == "threads":
         return Finding(verdict="runtime_error", cpu=cpu, error=f"more than {MAX_THREADS} threads at once")
     if code < 0:

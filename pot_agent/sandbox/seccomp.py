@@ -7,7 +7,7 @@ needs (forking, sending descriptors, signals to others). Refused calls fail with
 an ordinary `PermissionError`; calls of another architecture (x32, i386) end the process.
 """
 
-from pot_agent.sandbox.syscall_table import AUDIT_ARCH, NUMBERS, ZYGOTE_ONLY, number
+from pot_agent.sandbox.syscall_table import AUDIT_ARCH, NUMBERS, PROCESS_NUMBERS, SCRATCH_NUMBERS, ZYGOTE_ONLY, number
 
 Instruction = tuple[int, int, int, int]
 
@@ -91,9 +91,18 @@ def _assemble(machine: str, rules: dict[str, list[Instruction]], otherwise: int)
     return [*program, _returns(otherwise)]
 
 
-def zygote_filter(machine: str) -> list[Instruction]:
-    """The first filter: the allow list, with what the zygote itself needs."""
+def _clone_without_namespaces() -> list[Instruction]:
+    return [_argument(0), (_JUMP_SET, 0, 1, _CLONE_NAMESPACES), _returns(ERRNO | EPERM), _returns(ALLOW)]
+
+
+def zygote_filter(machine: str, *, scratch: bool = False, processes: bool = False) -> list[Instruction]:
+    """The first filter: the allow list, with what the zygote itself needs.
+
+    `scratch`: there are files to write. `processes`: programs may start some.
+    """
     rules: dict[str, list[Instruction]] = {name: [_returns(ALLOW)] for name in NUMBERS}
+    rules |= {name: [_returns(ALLOW)] for name in SCRATCH_NUMBERS if scratch}
+    rules |= {name: [_returns(ALLOW)] for name in PROCESS_NUMBERS if processes}
     rules["ioctl"] = _one_of(1, IOCTLS)
     rules["fcntl"] = _one_of(1, FCNTLS)
     rules["socketpair"] = _socketpair()
@@ -109,5 +118,15 @@ def program_filter(machine: str, pid: int) -> list[Instruction]:
     rules["kill"] = _one_of(0, (pid,))
     rules["tgkill"] = _one_of(0, (pid,))
     rules["prlimit64"] = _one_of(0, (0, pid))
+    rules["prctl"] = _one_of(0, PRCTLS)
+    return _assemble(machine, rules, ALLOW)
+
+
+def family_filter(machine: str) -> list[Instruction]:
+    """The second filter, for a program that may start processes: signals reach those of its pid namespace alone."""
+    kept = ("setsid",)
+    rules = {name: [_returns(ERRNO | EPERM)] for name in (*ZYGOTE_ONLY, "unshare", "capset") if name not in kept}
+    rules["clone"] = _clone_without_namespaces()
+    rules["prlimit64"] = _one_of(0, (0,))
     rules["prctl"] = _one_of(0, PRCTLS)
     return _assemble(machine, rules, ALLOW)

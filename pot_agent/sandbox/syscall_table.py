@@ -55,6 +55,21 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     # answered with ENOSYS, so that the C library falls back to clone
     "clone3": (435, 435),
 }
+SCRATCH_NUMBERS: dict[str, tuple[int | None, int | None]] = {
+    # files in /tmp, where a program has one of its own
+    "mkdir": (83, None), "mkdirat": (258, 34), "unlink": (87, None), "unlinkat": (263, 35), "rmdir": (84, None),
+    "rename": (82, None), "renameat": (264, 38), "renameat2": (316, 276), "truncate": (76, 45), "link": (86, None),
+    "linkat": (265, 37), "symlink": (88, None), "symlinkat": (266, 36), "chmod": (90, None), "fchmod": (91, 52),
+    "fchmodat": (268, 53), "fchmodat2": (452, 452), "utime": (132, None), "utimes": (235, None),
+    "utimensat": (280, 88), "flock": (73, 32), "sendfile": (40, 71), "copy_file_range": (326, 285), "creat": (85, None),
+}
+PROCESS_NUMBERS: dict[str, tuple[int | None, int | None]] = {
+    # where programs may start processes
+    "fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281), "setpgid": (109, 154),
+    "tkill": (200, 130), "rt_sigqueueinfo": (129, 138),
+    # for the zygote alone
+    "unshare": (272, 97), "capset": (126, 91),
+}
 # fmt: on
 """name -> (x86_64, aarch64); None where the architecture has no such call."""
 
@@ -70,4 +85,5 @@ ZYGOTE_ONLY = (
 
 def number(name: str, machine: str) -> int | None:
     """The number of a call on `machine`, None where it has none."""
-    return NUMBERS[name][COLUMN[machine]]
+    found = next(table[name] for table in (NUMBERS, SCRATCH_NUMBERS, PROCESS_NUMBERS) if name in table)
+    return found[COLUMN[machine]]

@@ -22,6 +22,8 @@ class Unit:
     expected: str
     accepts: Callable[[Any], bool]
     stdin: str = ""
+    checked: StdinTest | None = None
+    """The test whose own checker decides in place of `accepts`."""
     operation: tuple[Any, ...] = ()
 
 
@@ -33,6 +35,7 @@ def stdin_unit(index: int, test: StdinTest) -> Unit:
         expected=printable(test.output),
         accepts=lambda got: same_output(got, test),
         stdin=test.input,
+        checked=test if test.checker else None,
     )
 
 

@@ -5,13 +5,12 @@ and results are in memory files whose descriptors ride along, so the zygote neve
 """
 
 import struct
-from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
-Ending = Literal["exited", "cpu", "wall", "threads", "setup"]
+Ending = Literal["exited", "cpu", "wall", "threads", "memory", "setup"]
 """How a run ended: by itself (exit status or signal), ended by the zygote for one of its limits, or never started."""
 
-ENDINGS: tuple[Ending, ...] = ("exited", "cpu", "wall", "threads", "setup")
+ENDINGS: tuple[Ending, ...] = ("exited", "cpu", "wall", "threads", "memory", "setup")
 HELLO_OK = b"+"
 MAX_THREADS = 64
 """Threads of one program; the zygote ends one that has more."""
@@ -25,11 +24,10 @@ STARVED = 10.0
 """Time that a program waited for a busy CPU stretches its wall limit, up to this factor."""
 
 _REQUEST = struct.Struct("<cddQQII")
-_ANSWER = struct.Struct("<cBiddQ")
+_ANSWER = struct.Struct("<cBiddQ?")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """Run one process, or a pair; times in seconds, sizes in bytes. `tests` run in it one after the other."""
 
     cpu: float
@@ -58,8 +56,7 @@ class Request:
         return cls(cpu=cpu, wall=wall, memory=memory, output=output, tests=tests, processes=processes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(NamedTuple):
     """What became of a run: how it ended, the wait status, CPU and wall seconds and memory as measured outside."""
 
     ending: Ending
@@ -69,15 +66,18 @@ class Answer:
     peak: int = 0
     """Largest resident size, in bytes."""
     reason: str = ""
+    spent: bool = False
+    """Whether the zygote ends now: what the program left behind goes with it."""
 
     def pack(self) -> bytes:
         """As bytes."""
-        head = _ANSWER.pack(b"A", ENDINGS.index(self.ending), self.status, self.cpu, self.wall, self.peak)
+        numbers = ENDINGS.index(self.ending), self.status, self.cpu, self.wall, self.peak
+        head = _ANSWER.pack(b"A", *numbers, self.spent)
         return head + self.reason.encode("utf-8", "replace")[:1000]
 
     @classmethod
     def unpack(cls, message: bytes) -> Self:
         """The inverse of `pack`."""
-        _, ending, status, cpu, wall, peak = _ANSWER.unpack_from(message)
+        _, ending, status, cpu, wall, peak, spent = _ANSWER.unpack_from(message)
         reason = message[_ANSWER.size :].decode("utf-8", "replace")
-        return cls(ending=ENDINGS[ending], status=status, cpu=cpu, wall=wall, peak=peak, reason=reason)
+        return cls(ending=ENDINGS[ending], status=status, cpu=cpu, wall=wall, peak=peak, reason=reason, spent=spent)

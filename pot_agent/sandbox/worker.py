@@ -7,6 +7,7 @@ import array
 import contextlib
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -18,10 +19,13 @@ from threading import Event
 
 from pot_agent.errors import CancelledError, SandboxUnavailableError
 from pot_agent.sandbox.execution import Job, Outcome, Stream
+from pot_agent.sandbox.tiers import PROCESSES, Tier, has_namespaces
 from pot_agent.sandbox.wire import HELLO_OK, MAX_MESSAGE, STARVED, Answer, Request
 
 START_SECONDS = 30.0
 """A zygote that has not said hello by then is not coming."""
+END_SECONDS = 5.0
+"""A process that stands by outside a pid namespace ends it, and itself, when told to; the kernel needs a moment."""
 CANCEL_TICK = 0.05
 GRACE_SECONDS = 5.0
 """How much later than any limit a zygote may answer before it is given up."""
@@ -44,10 +48,13 @@ class WorkerLostError(Exception):
 class Worker:
     """One running zygote."""
 
-    def __init__(self, *, unsafe: bool, packages: Sequence[str]) -> None:
+    def __init__(self, tier: Tier, *, packages: Sequence[str], processes: bool = False) -> None:
+        self.tier = tier
+        self._spent = False
+        self._ended_by = signal.SIGTERM if has_namespaces(tier) else signal.SIGKILL
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self._process = self._start(theirs, "unsafe" if unsafe else "confined", packages)
+            self._process = self._start(theirs, [tier, PROCESSES if processes else "", ",".join(packages)])
         finally:
             theirs.close()
         try:
@@ -56,14 +63,14 @@ class Worker:
             self.kill()
             raise
 
-    def _start(self, theirs: socket.socket, mode: str, packages: Sequence[str]) -> "subprocess.Popen[bytes]":
+    def _start(self, theirs: socket.socket, options: Sequence[str]) -> "subprocess.Popen[bytes]":
         if not sys.executable:
             raise SandboxUnavailableError(
                 "there is no Python interpreter to run programs with: sys.executable is empty"
             )
         boot = str(Path(__file__).with_name("boot.py"))
-        flags = ["-s", "-S", "-P", "-B", "-X", "utf8"]
-        command = [sys.executable, *flags, boot, str(theirs.fileno()), mode, ",".join(packages), *_site_packages()]
+        flags = ["-s", "-S", "-P", "-X", "utf8"]
+        command = [sys.executable, *flags, boot, str(theirs.fileno()), *options, *_site_packages()]
         try:
             return subprocess.Popen(
                 command,
@@ -105,6 +112,7 @@ class Worker:
             self._send(request.pack(), [descriptor for of_part in files for descriptor in of_part.descriptors])
             deadline = time.monotonic() + STARVED * limits.wall * job.tests + GRACE_SECONDS
             outcomes = [of_part.outcome(self._answer(deadline, cancel)) for of_part in files]
+        self._spent = outcomes[-1].answer.spent
         if len(outcomes) == 1:
             return outcomes[0]
         program, assertion = outcomes
@@ -135,14 +143,18 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the zygote still runs."""
-        return self._process.poll() is None
+        """Whether the zygote still runs, and takes another program."""
+        return not self._spent and self._process.poll() is None
 
     def end(self) -> None:
         """End the zygote; the kernel ends its children with it. From any thread; idempotent."""
         with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(self._ended_by)
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
             self._process.kill()
-        self._process.wait()
+            self._process.wait()
 
     def kill(self) -> None:
         """End the zygote and free what it took. Idempotent."""

@@ -1,10 +1,9 @@
 """The warm process that forks one confined child for each run, watches it and answers how it ended.
 
 Limits first: a zygote is trusted and runs no line of any program; it holds no test data, no program text and no
-environment, and its own system calls are filtered too. It watches the child's CPU clock, wall time and number of
-threads every `TICK` seconds, so limits bite up to that much late. Time that a program waited for a busy CPU is not
-counted against its wall limit (up to `STARVED` times the limit). Of several tests in one process the child itself says
-which one runs: a program that lies there only shifts time between its own tests, within their sum.
+environment, and its own system calls are filtered too. It looks at the child every `TICK` seconds
+(`pot_agent.sandbox.watching`), so limits bite up to that much late. In a tier with namespaces it ends after a program
+that used /tmp: the next one finds nothing of it.
 Standard library only; single-threaded.
 """
 
@@ -15,23 +14,15 @@ import os
 import select
 import signal
 import sys
-import threading
-import time
 from collections.abc import Sequence
+from typing import cast
 
-from pot_agent.sandbox import kernel, landlock, limits, runner, seccomp
-from pot_agent.sandbox.wire import (
-    EXIT_MEMORY,
-    EXIT_RUNNER,
-    HELLO_OK,
-    MAX_DESCRIPTORS,
-    MAX_MESSAGE,
-    MAX_THREADS,
-    STARVED,
-    Answer,
-    Ending,
-    Request,
-)
+from pot_agent.sandbox import kernel, runner
+from pot_agent.sandbox.confinement import Confinement
+from pot_agent.sandbox.family import separate, sweep
+from pot_agent.sandbox.tiers import PROCESSES, Tier
+from pot_agent.sandbox.watching import Child, Head
+from pot_agent.sandbox.wire import EXIT_MEMORY, EXIT_RUNNER, HELLO_OK, MAX_DESCRIPTORS, MAX_MESSAGE, Answer, Request
 
 TICK = 0.01
 PRELOAD = (
@@ -41,52 +32,25 @@ PRELOAD = (
 """Modules that most programs import; each costs every fork a little, so no more than these."""
 
 
-class Confinement:
-    """What every child puts on before it runs a program; `unsafe` leaves resource limits alone."""
-
-    def __init__(self, *, unsafe: bool, site_packages: Sequence[str], packages: Sequence[str]) -> None:
-        self.unsafe = unsafe
-        self.machine = kernel.machine()
-        self.ruleset = -1
-        kernel.set_undumpable()
-        if not kernel.set_thread_stack(limits.THREAD_STACK_BYTES):
-            threading.stack_size(limits.THREAD_STACK_BYTES)
-        if unsafe:
-            return
-        kernel.set_no_new_privileges()
-        kernel.drop_capabilities()
-        self.ruleset = landlock.build(_libraries(), site_packages, packages)
-        kernel.install_filter(seccomp.zygote_filter(self.machine))
-
-    def put_on(self, request: Request, descriptors: Sequence[int]) -> None:
-        """Confine the calling process, for good; raises `OSError` where any part fails."""
-        limits.apply(
-            cpu_seconds=request.cpu_total,
-            memory_bytes=request.memory,
-            file_bytes=request.output,
-            descriptors=max(descriptors) + limits.SPARE_DESCRIPTORS,
-        )
-        if not self.unsafe:
-            landlock.restrict(self.ruleset)
-            os.close(self.ruleset)
-            kernel.install_filter(seccomp.program_filter(self.machine, os.getpid()))
-
-
-def _libraries() -> list[str]:
-    return [path for path in sys.path if os.path.isdir(path)]
-
-
 def main(arguments: Sequence[str]) -> None:
-    """Serve requests until the judge's side is gone. Arguments: descriptor of the socket, mode, packages, folders."""
-    descriptor, mode, packages, *site_packages = arguments
+    """Serve requests until the judge's side is gone.
+
+    Arguments: descriptor of the socket, tier, `processes` or nothing, packages, folders of packages.
+    """
+    sys.dont_write_bytecode = True
+    descriptor, tier, processes, packages, *site_packages = arguments
     control = _socket.socket(fileno=int(descriptor))
     try:
+        confinement = Confinement(
+            cast(Tier, tier),
+            processes=processes == PROCESSES,
+            site_packages=site_packages,
+            packages=packages.split(",") if packages else (),
+            control=control.fileno(),
+        )
         for name in PRELOAD:
             __import__(name)
-        confinement = Confinement(
-            unsafe=mode == "unsafe", site_packages=site_packages, packages=packages.split(",") if packages else ()
-        )
-    except (OSError, KeyError) as error:
+    except (OSError, KeyError, ImportError) as error:
         control.send(f"{type(error).__name__}: {error}".encode()[:MAX_MESSAGE])
         return
     sys.path += site_packages
@@ -101,8 +65,12 @@ def main(arguments: Sequence[str]) -> None:
         message, descriptors = _receive(control)
         if not message:
             return
-        for answer in _Run(Request.unpack(message), descriptors, confinement, control).answers():
-            control.send(answer.pack())
+        answers = _Run(Request.unpack(message), descriptors, confinement, control).answers()
+        spent = confinement.used
+        for answer in answers:
+            control.send(answer._replace(spent=spent).pack())
+        if spent:
+            return
 
 
 def _receive(control: _socket.socket) -> tuple[bytes, list[int]]:
@@ -122,7 +90,7 @@ class _Run:
         self, request: Request, descriptors: list[int], confinement: Confinement, control: _socket.socket
     ) -> None:
         self.request, self.descriptors, self.confinement, self.control = request, descriptors, confinement, control
-        self.children: list[_Child] = []
+        self.children: list[Child] = []
 
     def answers(self) -> list[Answer]:
         """Fork, watch to the end, and say how each process ended."""
@@ -153,7 +121,8 @@ class _Run:
             pid = os.fork()
             if pid == 0:
                 _child(self.request, own, channel, self.confinement, tell, parent)
-            self.children.append(_Child(self.request, pid, progress=own[2], ready=ready))
+            kind = Head if self.confinement.processes else Child
+            self.children.append(kind(self.request, pid, progress=own[2], ready=ready, proc=self.confinement.proc))
             os.close(tell)
             opened.remove(tell)
         for channel in channels:  # theirs now: the end of one is the end of the channel for the other
@@ -179,6 +148,8 @@ class _Run:
                     child.check_limits()
         for child in self.children:
             child.kill("exited")
+        if self.confinement.processes:
+            sweep()
 
     def _called_off(self) -> None:
         """The judge's side is gone: it says nothing while a run is under way."""
@@ -202,7 +173,11 @@ def _child(
         if os.getppid() != parent:
             os._exit(1)
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        _keep_only({0, 1, 2, tell, channel, confinement.ruleset, *descriptors})
+        kept = {0, 1, 2, tell, channel, confinement.ruleset, *descriptors}
+        if confinement.processes:
+            _keep_only({*kept, confinement.proc})
+            separate(confinement.proc)
+        _keep_only(kept)
         confinement.put_on(request, [*descriptors, channel])
         os.write(tell, HELLO_OK)
         os.close(tell)
@@ -222,81 +197,3 @@ def _keep_only(kept: set[int]) -> None:
     for low, high in zip(edges, [*edges[1:], 1 << 20], strict=True):
         if high - low > 1:
             os.closerange(low + 1, high)
-
-
-class _Child:
-    """One confined process, and the limits it is watched against."""
-
-    def __init__(self, request: Request, pid: int, *, progress: int, ready: int) -> None:
-        self.request, self.pid, self.progress, self.ready = request, pid, progress, ready
-        self.pidfd = os.pidfd_open(pid)
-        self.clock = ~pid << 3 | 2  # the kernel's id of a process's CPU clock
-        self.started = self.wall_at = time.monotonic()
-        self.test, self.cpu_at, self.delay_at = 0, 0.0, 0.0
-        self.ending: Ending = "exited"
-        self.ended = False
-        self.status, self.cpu, self.wall, self.peak = 0, 0.0, 0.0, 0
-
-    def answer(self) -> Answer:
-        """How it ended; `setup` where it never came to run anything."""
-        word = os.read(self.ready, 1000)
-        if word != HELLO_OK and self.ending == "exited":
-            reason = word.decode("utf-8", "replace") or f"wait status {self.status}"
-            return Answer(ending="setup", reason=reason)
-        return Answer(ending=self.ending, status=self.status, cpu=self.cpu, wall=self.wall, peak=self.peak)
-
-    def stop(self, ending: Ending) -> None:
-        """Send it SIGKILL, once."""
-        if not self.ended and self.ending == "exited":
-            self.ending = ending
-            os.kill(self.pid, signal.SIGKILL)
-
-    def kill(self, ending: Ending) -> None:
-        """Have it ended and gone when this returns."""
-        if not self.ended:
-            self.ending = ending if self.ending == "exited" else self.ending
-            os.kill(self.pid, signal.SIGKILL)
-            self.reap()
-
-    def reap(self) -> None:
-        """Wait for its end."""
-        _, self.status, usage = os.wait4(self.pid, 0)
-        self.cpu, self.peak = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
-        self.wall = time.monotonic() - self.started
-        self.ended = True
-        os.close(self.pidfd)
-
-    def check_limits(self) -> None:
-        """Stop it where it has passed one."""
-        try:
-            cpu = time.clock_gettime(self.clock)
-            threads = os.stat(f"/proc/{self.pid}/task").st_nlink - 2
-        except OSError:
-            return  # it has just ended
-        self._next_test(cpu)
-        if cpu - self.cpu_at > self.request.cpu:
-            self.stop("cpu")
-        elif threads > MAX_THREADS:
-            self.stop("threads")
-        elif self._waited_too_long():
-            self.stop("wall")
-
-    def _next_test(self, cpu: float) -> None:
-        number = int.from_bytes(os.pread(self.progress, 4, 0), "little")
-        if self.test < number <= self.request.tests:
-            self.test, self.cpu_at, self.wall_at, self.delay_at = number, cpu, time.monotonic(), self._delay()
-
-    def _waited_too_long(self) -> bool:
-        elapsed = time.monotonic() - self.wall_at
-        if elapsed <= self.request.wall:
-            return False
-        starved = self._delay() - self.delay_at
-        return elapsed - starved > self.request.wall or elapsed > STARVED * self.request.wall
-
-    def _delay(self) -> float:
-        """Seconds that the child was ready to run and had no CPU."""
-        try:
-            with open(f"/proc/{self.pid}/schedstat", encoding="ascii") as file:
-                return int(file.read().split()[1]) * 1e-9
-        except (OSError, ValueError, IndexError):
-            return 0.0

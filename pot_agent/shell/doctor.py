@@ -98,6 +98,7 @@ def _vllm(settings: Settings) -> Check:
 
 def _e2b(settings: Settings) -> Check:
     there = importlib.util.find_spec("e2b_code_interpreter") is not None
-    found = str(_version("e2b-code-interpreter")) if there else "not installed"
-    advice = "" if there else 'pip install "policy-of-thoughts[e2b]" (not wired in yet by this version)'
+    ready = f"{_version('e2b-code-interpreter')}: E2BSandbox() is ready where E2B_API_KEY is set"
+    found = ready if there else "not installed"
+    advice = "" if there else 'pip install "policy-of-thoughts[e2b]"'
     return Check(name="e2b", ok=there, found=found, advice=advice, required=False)

@@ -44,6 +44,16 @@ from pot_agent.sandbox.compare import Equality, same_output
         ("lcb", "a 2", "a 2.0", False),
         ("lcb", "7", "007", True),
         ("lcb", "NaN", "sNaN", False),
+        ("unordered", "1 2\n3", "3\n1  2\n", True),
+        ("unordered", "1 2\n3", "3\n2 1", False),
+        ("unordered", "1\n1\n2", "1\n2\n2", False),
+        ("unordered", "1\n1", "1", False),
+        ("unordered", "a\n\nb", "b\na", True),
+        ("unordered", "1.50 a\n2", "2.0\n1.5 a", True),
+        ("unordered", "100\n0", "0.00\n1e2", True),
+        ("unordered", "1e2000", "1e2001", False),
+        ("unordered", "007", "7", False),
+        ("unordered", "a b", "ab", False),
     ],
 )
 def test_outputs_by_their_rule(rule: Compare, expected: str, got: str, same: bool) -> None:
