@@ -35,7 +35,7 @@ def main() -> None:
     given = parser.parse_args()
     console = Console(stderr=True)
     problem = json.loads((PROBLEMS / f"{given.problem}.json").read_text())
-    console.print(f"[bold]{problem['id']}[/]: {problem['note']}\n", highlight=False)
+    console.print(f"[bold]{problem['id']}[/]: {problem['note']}\n", highlight=False, soft_wrap=True)
     console.print(problem["problem"], style="dim", markup=False, highlight=False)
     progress = solve(graph, problem, console)
     report(progress.solution, console, as_json=False)

@@ -65,7 +65,7 @@ def interruptible(console: Console) -> Iterator[threading.Event]:
 
 def report(solution: dict[str, Any], console: Console, *, as_json: bool) -> int:
     """Print the solution on stdout (the program alone, or all of it as JSON), the verdict on stderr; the exit code."""
-    console.print(summary(solution), style="green bold" if solution["solved"] else "yellow bold", highlight=False)
+    console.print(summary(solution), style="green bold" if solution["solved"] else "yellow bold", soft_wrap=True)
     out = Console()
     if as_json:
         out.file.write(json.dumps(solution, indent=2, ensure_ascii=False) + "\n")
