@@ -95,8 +95,9 @@ def solve(
     } | ({"max_seconds": max_seconds} if max_seconds is not None else {})
     graph = _graph(policy or settings.policy, model or settings.model, budget, changes)
     solution = run(graph, task, _stderr).solution
+    code = report(solution, _stderr, as_json=as_json)
     write(solution)
-    raise typer.Exit(report(solution, _stderr, as_json=as_json))
+    raise typer.Exit(code)
 
 
 def _read_problem(source: str, tests: str | None, entry_point: str | None) -> dict[str, Any]:
@@ -125,7 +126,7 @@ def _graph(policy: str | None, model: str, budget: Literal["quick", "paper"] | N
     from pot_agent.graph import create_pot_agent
     from pot_agent.handles import as_policy, check_can_learn, local_policy
 
-    with _stderr.status(f"loading {policy or model}"):
+    with _stderr.status(f"loading {_escaped(policy or model)}"):
         held = (as_policy(policy) if policy else None) or local_policy(model, Settings.from_env())
     if budget is None and not held.capabilities.device.startswith("cpu"):
         config = PotConfig.paper(**changes)

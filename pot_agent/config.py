@@ -28,15 +28,27 @@ SMALL_MODEL_PARAMETERS = 1_000_000_000
 """Below this many parameters the `corrected` profile trains at 1e-3: a rank-8 adapter on a small model barely moves at
 the paper's 1e-4."""
 
+MAX_TARGETS = 1024
+
 
 def _require(condition: bool, name: str, value: object, rule: str) -> None:
     if not condition:
         raise ConfigError(f"{name} must be {rule}, got {value!r}", value=value)
 
 
+def _is_finite(value: Any) -> bool:
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number that no float can hold
+        return False
+
+
 def _require_finite(name: str, value: float, rule: str, *, positive: bool = True) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    _require(number and (value > 0 if positive else value >= 0), name, value, rule)
+    _require(_is_finite(value) and (value > 0 if positive else value >= 0), name, value, rule)
+
+
+def _require_kind(name: str, value: object, kind: type | tuple[type, ...], rule: str) -> None:
+    _require(isinstance(value, kind), name, value, rule)
 
 
 def _require_count(name: str, value: int, *, least: int = 1) -> None:
@@ -101,15 +113,18 @@ class LoraConfig:
     """Scale of the adapter's output is alpha / rank."""
     dropout: float = 0.0
     targets: str | tuple[str, ...] = "all-linear"
-    """peft's target modules: `all-linear`, or names of modules."""
+    """`all-linear`, or names of modules (at most 1,024): each means every layer whose name is, or ends in, it."""
 
     def __post_init__(self) -> None:
         _require_count("rank", self.rank)
         _require_finite("alpha", self.alpha, "a finite number above 0")
-        _require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "in [0, 1)")
-        if not isinstance(self.targets, str):
+        _require(_is_finite(self.dropout) and 0.0 <= self.dropout < 1.0, "dropout", self.dropout, "in [0, 1)")
+        if self.targets != "all-linear":
+            named = isinstance(self.targets, (tuple, list)) and 0 < len(self.targets) <= MAX_TARGETS
+            named = named and all(isinstance(target, str) and target for target in self.targets)
+            rule = f"`all-linear` or a list of 1 to {MAX_TARGETS:,} names of modules, such as ['q_proj', 'v_proj']"
+            _require(named, "targets", self.targets, rule)
             object.__setattr__(self, "targets", tuple(self.targets))
-        _require(bool(self.targets), "targets", self.targets, "`all-linear` or names of modules")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +174,7 @@ class GrpoConfig:
     def __post_init__(self) -> None:
         _require_count("epochs", self.epochs)
         _require_finite("learning_rate", self.learning_rate, "a finite number above 0")
-        _require(0.0 < self.clip < 1.0, "clip", self.clip, "in (0, 1)")
+        _require(_is_finite(self.clip) and 0.0 < self.clip < 1.0, "clip", self.clip, "in (0, 1)")
         _require_finite("beta", self.beta, "a finite number, 0 or more", positive=False)
         _require_choice("kl", self.kl, ("k3_ratio", "k3", "k2", "k1"))
         _require_choice("reference", self.reference, ("synced", "base", "current"))
@@ -167,14 +182,17 @@ class GrpoConfig:
         _require_choice("std", self.std, ("population", "sample"))
         _require_finite("advantage_floor", self.advantage_floor, "a finite number above 0")
         _require_finite("advantage_clip", self.advantage_clip, "a finite number above 0")
+        _require_kind("normalise_advantage", self.normalise_advantage, bool, "True or False")
+        _require_kind("mask_truncated", self.mask_truncated, bool, "True or False")
         _require_choice("loss_normalisation", self.loss_normalisation, ("sequence", "token", "constant"))
         _require_count("constant_length", self.constant_length)
         if self.importance_cap is not None:
             _require_finite("importance_cap", self.importance_cap, "a finite number above 0")
         _require_finite("max_grad_norm", self.max_grad_norm, "a finite number above 0")
         _require_finite("weight_decay", self.weight_decay, "a finite number, 0 or more", positive=False)
-        betas = tuple(self.adam_betas)
-        _require(len(betas) == 2 and all(0 <= b < 1 for b in betas), "adam_betas", self.adam_betas, "two in [0, 1)")
+        betas = tuple(self.adam_betas) if isinstance(self.adam_betas, (tuple, list)) else ()
+        fit = len(betas) == 2 and all(_is_finite(b) and 0 <= b < 1 for b in betas)
+        _require(fit, "adam_betas", self.adam_betas, "two in [0, 1)")
         object.__setattr__(self, "adam_betas", betas)
         _require_finite("adam_epsilon", self.adam_epsilon, "a finite number above 0")
         _require_choice("moments", self.moments, ("keep", "reset"))
@@ -204,6 +222,10 @@ class PotConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        _require_kind("search", self.search, SearchConfig, "a SearchConfig")
+        _require_kind("lora", self.lora, LoraConfig, "a LoraConfig")
+        _require_kind("grpo", self.grpo, (GrpoConfig, type(None)), "a GrpoConfig, or None")
+        _require_kind("learn", self.learn, bool, "True or False")
         _require_choice("profile", self.profile, ("paper", "corrected"))
         if self.max_seconds is not None:
             _require_finite("max_seconds", self.max_seconds, "a finite number of seconds above 0, or None")
@@ -240,9 +262,9 @@ class PotConfig:
             raise ConfigError(f"no such setting: {', '.join(unknown)}; there are {', '.join(sorted(own | flat))}")
         keep_none = {"max_seconds", "grpo"}
         given = {name: value for name, value in changes.items() if value is not None or name in keep_none}
-        search = replace(
-            given.pop("search", self.search), **{name: given.pop(name) for name in sorted(flat) if name in given}
-        )
+        search = given.pop("search", self.search)
+        _require_kind("search", search, SearchConfig, "a SearchConfig")
+        search = replace(search, **{name: given.pop(name) for name in sorted(flat) if name in given})
         return replace(self, search=search, **given)
 
     def grpo_for(self, parameters: int | None) -> GrpoConfig:
@@ -281,7 +303,7 @@ class Settings:
     device: str | None = None
     """POT_DEVICE: torch device; None: cuda where there is one, else cpu."""
     dtype: str | None = None
-    """POT_DTYPE: float32, bfloat16 or float16; None: bfloat16 on a GPU, float32 on a CPU without bf16 units."""
+    """POT_DTYPE: float32, bfloat16 or float16; None: bfloat16 on a GPU, float32 on a CPU."""
     threads: int | None = None
     """POT_THREADS: torch threads; None: torch's own default."""
     home: Path = field(default_factory=lambda: Path.home() / ".cache" / "policy-of-thoughts")
@@ -296,14 +318,22 @@ class Settings:
     """POT_LEASE_SECONDS: a session unused for so long is closed."""
 
     def __post_init__(self) -> None:
-        _require(0 < self.port < 65536, "POT_PORT", self.port, "between 1 and 65535")
+        _require_count("POT_PORT", self.port)
+        _require(self.port < 65536, "POT_PORT", self.port, "between 1 and 65535")
+        _require_kind("POT_HOST", self.host, str, "an address, as text")
+        _require_kind("POT_HOME", self.home, Path, "a pathlib.Path")
+        for name in ("policy", "token", "device"):
+            value = getattr(self, name)
+            shown = value if name != "token" else type(value).__name__
+            _require(isinstance(value, (str, type(None))), f"POT_{name.upper()}", shown, "text, or None")
         _require_count("POT_MAX_SESSIONS", self.max_sessions)
         _require_finite("POT_LEASE_SECONDS", self.lease_seconds, "a finite number of seconds above 0")
         if self.threads is not None:
             _require_count("POT_THREADS", self.threads)
         if self.dtype is not None:
             _require_choice("POT_DTYPE", self.dtype, ("float32", "bfloat16", "float16"))
-        _require(bool(self.model.strip()), "POT_MODEL", self.model, "a hub id, a folder, a GGUF file or `embedded`")
+        named = isinstance(self.model, str) and bool(self.model.strip())
+        _require(named, "POT_MODEL", self.model, "a hub id, a folder, a GGUF file or `embedded`")
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str] | None = None) -> Self:

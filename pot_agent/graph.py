@@ -56,7 +56,7 @@ def create_pot_agent(
         builder.add_node(step, body, input_schema=PotState)
     builder.add_edge(START, "start")
     builder.add_edge("start", "propose")
-    builder.add_edge("propose", "execute")
+    builder.add_conditional_edges("propose", nodes.after_propose, ["execute", END])
     builder.add_conditional_edges("execute", nodes.after_execute, ["internalize", END])
     builder.add_edge("internalize", "commit")
     builder.add_conditional_edges("commit", nodes.after_commit, ["propose", END])

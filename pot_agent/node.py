@@ -6,6 +6,7 @@ are small) and sets the step's stop signal when it is cancelled; the body then e
 
 import asyncio
 import contextvars
+import queue
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,8 @@ from langgraph.errors import GraphBubbleUp
 
 from pot_agent.state import PotState
 from pot_agent.stopping import StopSignal
+
+_LOOP_SECONDS = 30.0  # a loop that has not run a callback for so long has ended
 
 Update = dict[str, Any]
 Body = Callable[[PotState, threading.Event], Update]
@@ -34,7 +37,7 @@ def as_node(name: str, body: Body, *, abandon: Callable[[PotState], None]) -> Ru
         except GraphBubbleUp:
             raise  # an interrupt or a drain: the run goes on later, and its adapter with it
         except BaseException:
-            if not config.get("configurable", {}).get(_CHECKPOINTER_KEY):
+            if not _can_be_resumed(config):
                 abandon(state)
             raise
 
@@ -43,7 +46,13 @@ def as_node(name: str, body: Body, *, abandon: Callable[[PotState], None]) -> Ru
 
     async def arun(state: PotState, config: RunnableConfig) -> Update:
         signal = StopSignal(parent=_cancel_of(config))
-        return await _in_thread(name, lambda: guarded(state, config, signal), signal)
+
+        def missed(update: Update) -> None:
+            if not _can_be_resumed(config):
+                after: Any = {**state, **update}
+                abandon(after)
+
+        return await _in_thread(name, lambda: guarded(state, config, signal), signal, missed)
 
     return RunnableLambda(run, afunc=arun, name=name)
 
@@ -53,11 +62,21 @@ def _cancel_of(config: RunnableConfig) -> threading.Event | None:
     return given if isinstance(given, threading.Event) else None
 
 
-async def _in_thread(name: str, call: Callable[[], Update], signal: StopSignal) -> Update:
+def _can_be_resumed(config: RunnableConfig) -> bool:
+    return bool(config.get("configurable", {}).get(_CHECKPOINTER_KEY))
+
+
+async def _in_thread(
+    name: str, call: Callable[[], Update], signal: StopSignal, missed: Callable[[Update], None]
+) -> Update:
+    """Await `call` in a thread of its own; `missed` gets the result that a cancelled caller no longer takes."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Update] = loop.create_future()
 
+    taken: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
     def settle(set_outcome: Callable[[Any], None], outcome: Any) -> None:
+        taken.put(not done.done())
         if not done.done():
             set_outcome(outcome)
 
@@ -67,8 +86,8 @@ async def _in_thread(name: str, call: Callable[[], Update], signal: StopSignal) 
             setter: Callable[[Any], None] = done.set_result
         except BaseException as error:
             outcome, setter = error, done.set_exception
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, setter, outcome)
+        if not (_called_soon(loop, settle, setter, outcome) and _was_taken(taken)) and isinstance(outcome, dict):
+            missed(outcome)
 
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=(work,), name=f"pot-{name}", daemon=True)
@@ -78,3 +97,20 @@ async def _in_thread(name: str, call: Callable[[], Update], signal: StopSignal) 
     except asyncio.CancelledError:
         signal.set()
         raise
+
+
+def _was_taken(taken: "queue.SimpleQueue[bool]") -> bool:
+    """Whether the caller took the outcome; a loop that ended before it could say so did not."""
+    try:
+        return taken.get(timeout=_LOOP_SECONDS)
+    except queue.Empty:
+        return False
+
+
+def _called_soon(loop: asyncio.AbstractEventLoop, *call: Any) -> bool:
+    """Whether the loop still runs and took the call."""
+    try:
+        loop.call_soon_threadsafe(*call)
+    except RuntimeError:
+        return False
+    return True

@@ -14,7 +14,7 @@ from langgraph.runtime import get_runtime
 
 from pot_agent import tree as thought_tree
 from pot_agent.config import PotConfig
-from pot_agent.errors import CancelledError, SandboxError
+from pot_agent.errors import CancelledError, SandboxError, SessionNotFoundError
 from pot_agent.events import emit
 from pot_agent.handles import Handles, check_can_learn
 from pot_agent.node import Update
@@ -89,6 +89,11 @@ class PotNodes:
         return self._step(state, stop, self._commit)
 
     @staticmethod
+    def after_propose(state: PotState) -> Literal["execute", "__end__"]:
+        """To the sandbox, unless the run has ended (no steps left, nothing to expand, stopped)."""
+        return "__end__" if state.get("stop_reason") else "execute"
+
+    @staticmethod
     def after_execute(state: PotState) -> Literal["internalize", "__end__"]:
         """To the update, unless the run has ended."""
         return "__end__" if state.get("stop_reason") else "internalize"
@@ -110,7 +115,7 @@ class PotNodes:
         state, search = run.state, run.search
         if not run.problem.tests:
             return self._write(run, ROOT, n=1, temperature=0.0)
-        if state["remaining_steps"] < STEPS_OF_AN_ITERATION:
+        if state["remaining_steps"] < STEPS_OF_AN_ITERATION:  # LangGraph wants a step to spare after the last
             return self._finish(run, "recursion_limit")
         leaf = thought_tree.select(
             state["tree"], root=state["root"], c_puct=search.c_puct, max_depth=search.max_depth, backup=search.backup
@@ -202,6 +207,12 @@ class PotNodes:
             if isinstance(stop, StopSignal) and stop.caller_is_gone:
                 raise  # nobody waits for a solution
             update = self._finish(run, run.stop.reason or "cancelled")
+        except SessionNotFoundError as error:
+            raise SessionNotFoundError(
+                f"this run's adapter is gone from its policy ({error}): the process that held it has ended, or its "
+                "lease has. The run cannot go on; start again with invoke({'problem': ...})",
+                value=state["session"],
+            ) from error
         return {**update, "seconds": run.seconds}
 
     def _finish(self, run: Run, reason: StopReason, update: Update | None = None) -> Update:
@@ -274,6 +285,8 @@ def _reason_to_end(run: Run, tree: Tree, root: int) -> StopReason | None:
         return "iterations"
     if thought_tree.select(tree, root=root, max_depth=run.search.max_depth) is None:
         return "exhausted"
+    if run.state["remaining_steps"] <= STEPS_OF_AN_ITERATION:
+        return "recursion_limit"
     return None
 
 

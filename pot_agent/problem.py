@@ -8,6 +8,7 @@ Hidden tests of a benchmark never enter this type.
 
 import ast
 import difflib
+import errno
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -205,8 +206,13 @@ def _existing_file(source: str | Path) -> Path | None:
     if isinstance(source, str) and (not source.strip() or "\n" in source or len(source) > 1_000 or "\x00" in source):
         return None
     path = Path(source)
-    if path.is_file():
-        return path
+    try:
+        if path.is_file():
+            return path
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return None  # no file can have such a name: it is the statement
+        raise ProblemError(f"{path} cannot be read: {error.strerror}", value=str(source)) from error
     suffix, is_one_word = path.suffix.lower(), len(str(source).split()) == 1
     named = suffix in (".json", ".jsonl") or (suffix in (".txt", ".md", ".py") and is_one_word)
     if isinstance(source, Path) or named or path.is_dir():

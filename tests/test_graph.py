@@ -13,7 +13,7 @@ from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
 from pot_agent import CannotLearnError, ConfigError, PotConfig, ProblemError, create_pot_agent
-from pot_agent.errors import ContextLengthError, SandboxError, StateError
+from pot_agent.errors import ContextLengthError, SandboxError, SessionNotFoundError, StateError
 from pot_agent.problem import Limits, Problem
 from pot_agent.rewards import Evaluation
 from tests.fakes import ScriptedPolicy, block
@@ -184,6 +184,14 @@ def test_the_recursion_limit_ends_a_run_with_the_best_so_far_and_says_how_to_rai
     assert "recursion_limit" in solution["warnings"][-1]
 
 
+@pytest.mark.parametrize("limit", range(3, 16))
+def test_no_recursion_limit_loses_the_run(sandbox: Any, limit: int) -> None:
+    script = [block(f"def add(a, b):\n    return {number}") for number in range(100, 180)]
+    solution = agent(ScriptedPolicy(script), sandbox, iterations=20).invoke(PROBLEM, {"recursion_limit": limit})
+    assert solution["solution"]["stop_reason"] == "recursion_limit"
+    assert solution["solution"]["iterations"] == (limit - 2) // 4
+
+
 def test_the_default_limit_lets_a_paper_budget_run_through(sandbox: Any) -> None:
     script = [block(f"def add(a, b):\n    return {number}") for number in range(100, 180)]
     solution = solve(ScriptedPolicy(script), sandbox, iterations=20)
@@ -239,6 +247,38 @@ def test_cancelling_the_task_stops_the_policy_and_frees_the_adapter(sandbox: Any
             break
         time.sleep(0.02)
     assert policy.versions == {}
+
+
+def test_cancelling_while_the_problem_is_read_frees_the_adapter_too(sandbox: Any) -> None:
+    class SlowDoor(ScriptedPolicy):
+        def open(self, session: str, **arguments: Any) -> Any:
+            self.sampling.set()
+            time.sleep(0.3)
+            return super().open(session, **arguments)
+
+    policy = SlowDoor([ZERO])
+
+    async def run() -> None:
+        task = asyncio.create_task(agent(policy, sandbox).ainvoke(PROBLEM))
+        await asyncio.to_thread(policy.sampling.wait, 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.6)
+
+    asyncio.run(run())
+    assert len(policy.of("open")) == 1
+    assert policy.versions == {}
+
+
+def test_a_run_whose_adapter_is_gone_says_so_and_how_to_start_again(sandbox: Any) -> None:
+    policy = ScriptedPolicy([ZERO, HALF])
+    graph = agent(policy, sandbox, checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "1"}}
+    graph.invoke(PROBLEM, config, interrupt_before=["commit"])
+    policy.versions.clear()  # the process that held it has ended
+    with pytest.raises(SessionNotFoundError, match="start again"):
+        graph.invoke(None, config)
 
 
 class FailsOnce:
@@ -432,7 +472,8 @@ def test_both_forms_of_a_node_draw_the_documented_graph(sandbox: Any) -> None:
     assert edges == {
         ("__start__", "start", False),
         ("start", "propose", False),
-        ("propose", "execute", False),
+        ("propose", "execute", True),
+        ("propose", "__end__", True),
         ("execute", "internalize", True),
         ("execute", "__end__", True),
         ("internalize", "commit", False),

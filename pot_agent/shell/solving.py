@@ -96,10 +96,11 @@ def writer_for(path: Path | None) -> Callable[[dict[str, Any]], None]:
     """
     if path is None:
         return lambda solution: None
-    if path.is_dir():
-        raise ConfigError(f"--out {path} is a folder; name a file", value=str(path))
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        path = path.resolve()  # a link keeps its place; what it points to is written
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"--out {path} is not a regular file; name one", value=str(path))
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".pot.")
         os.close(handle)
         os.unlink(name)
     except OSError as error:
@@ -107,10 +108,15 @@ def writer_for(path: Path | None) -> Callable[[dict[str, Any]], None]:
 
     def write(solution: dict[str, Any]) -> None:
         text = json.dumps(solution, indent=2, ensure_ascii=False) if path.suffix == ".json" else solution["program"]
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            file.write(text.rstrip("\n") + "\n")
-        os.chmod(file.name, 0o666 & ~_umask())
-        os.replace(file.name, path)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".pot.")
+        try:
+            with open(handle, "wb") as file:
+                file.write((text.rstrip("\n") + "\n").encode())
+            os.chmod(name, 0o666 & ~_umask())
+            os.replace(name, path)
+        except OSError as error:
+            os.unlink(name)
+            raise ConfigError(f"--out {path} could not be written: {error.strerror}", value=str(path)) from error
 
     return write
 

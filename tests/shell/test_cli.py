@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pot_agent import PotConfig, create_pot_agent
+from pot_agent import ConfigError, PotConfig, create_pot_agent
 from pot_agent.shell.progress import Progress, update_line
 from pot_agent.shell.solving import report, solve, writer_for
 from pot_agent.shell.views import LiveView, PlainView, picture
@@ -172,3 +172,26 @@ def test_plain_output_is_used_when_nobody_watches_and_begins_at_once(sandbox: An
     began = time.monotonic()
     assert shown(PlainView, agent(ScriptedPolicy([GOOD]), sandbox)).startswith("[")
     assert time.monotonic() - began < 60
+
+
+def test_a_statement_too_long_for_a_file_name_is_a_statement(tmp_path: Path) -> None:
+    done = pot("solve", "Write a function add(a, b). " * 12, "--model", str(tmp_path / "nowhere"))
+    assert done.returncode == 2
+    assert "nowhere" in done.stderr.replace("\n", "")
+
+
+def test_out_follows_a_link_and_never_replaces_what_is_no_file(sandbox: Any, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        writer_for(tmp_path / "pipe")
+    (tmp_path / "there.py").write_text("before")
+    (tmp_path / "link.py").symlink_to(tmp_path / "there.py")
+    writer_for(tmp_path / "link.py")(agent(ScriptedPolicy([GOOD]), sandbox).invoke(PROBLEM)["solution"])
+    assert (tmp_path / "link.py").is_symlink()
+    assert "return a + b" in (tmp_path / "there.py").read_text()
+
+
+def test_markup_in_a_model_name_is_text() -> None:
+    done = pot("solve", "x", "--model", "[/x]")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
