@@ -92,10 +92,70 @@ def test_a_loss_that_cannot_be_is_an_error(bad: dict[str, Any]) -> None:
         GrpoConfig(**bad)
 
 
-@pytest.mark.parametrize("bad", [{"rank": 0}, {"alpha": 0.0}, {"dropout": 1.0}, {"targets": ()}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"rank": 0},
+        {"alpha": 0.0},
+        {"alpha": 10**400},
+        {"dropout": 1.0},
+        {"dropout": "x"},
+        {"targets": ()},
+        {"targets": 5},
+        {"targets": ("q_proj", 5)},
+        {"targets": ("q_proj",) * 1025},
+    ],
+    ids=lambda bad: next(iter(bad)),
+)
 def test_an_adapter_that_cannot_be_is_an_error(bad: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(bad))):
         LoraConfig(**bad)
+
+
+@pytest.mark.parametrize("text", ["q_proj", "", "([a-z0-9._]+)+!"])
+def test_targets_as_text_mean_all_linear_and_nothing_else(text: str) -> None:
+    assert LoraConfig(targets="all-linear").targets == "all-linear"
+    with pytest.raises(ConfigError, match="targets must be `all-linear` or a list") as caught:
+        LoraConfig(targets=text)
+    assert caught.value.value == text
+
+
+def test_targets_as_a_list_are_the_same_as_a_tuple() -> None:
+    assert LoraConfig(targets=["q_proj"]) == LoraConfig(targets=("q_proj",))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        (GrpoConfig, "clip", "a"),
+        (GrpoConfig, "adam_betas", 5),
+        (GrpoConfig, "adam_betas", ("a", 0.9)),
+        (GrpoConfig, "normalise_advantage", "no"),
+        (GrpoConfig, "mask_truncated", 5),
+        (PotConfig, "learn", "no"),
+        (PotConfig, "lora", 5),
+        (PotConfig, "grpo", "x"),
+        (PotConfig, "search", 5),
+        (PotConfig.quick, "search", 5),
+        (PotConfig.quick, "lora", 5),
+        (Settings, "port", "x"),
+        (Settings, "model", 5),
+        (Settings, "home", 5),
+        (Settings, "host", 5),
+        (Settings, "device", 5),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_an_error_with_its_name_and_value(kind: Any, name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"(?i){name} must be") as caught:
+        kind(**{name: value})
+    assert repr(value) in str(caught.value)
+    assert caught.value.value == value
+
+
+def test_a_token_of_the_wrong_type_does_not_show_in_the_error() -> None:
+    with pytest.raises(ConfigError, match="POT_TOKEN must be text") as caught:
+        Settings(token=b"hunter2")  # type: ignore[arg-type]
+    assert "hunter2" not in f"{caught.value} {caught.value.value}"
 
 
 def test_configurations_are_frozen_and_keyword_only() -> None:

@@ -9,7 +9,6 @@ different dropout masks is not a ratio of policies.
 """
 
 import hashlib
-import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -82,15 +81,20 @@ def linear_layers(model: PreTrainedModel) -> dict[str, nn.Linear]:
 
 
 def layout_of(linears: Mapping[str, nn.Linear], lora: LoraConfig) -> AdapterLayout:
-    """The layout of such an adapter on these layers. Raises `ConfigError` for targets that are not there."""
+    """The layout of such an adapter on these layers.
+
+    Raises `ConfigError` for targets that are not there, and for a rank beyond the smallest side of those that are.
+    """
     if lora.dropout:
         raise ConfigError(
             f"dropout must be 0, got {lora.dropout}: the update compares two policies token by token, and two dropout "
             "masks are two policies",
             value=lora.dropout,
         )
+    names = _targets(linears, lora)
+    _check_rank(lora.rank, {name: linears[name] for name in names})
     sites, start = [], 0
-    for name in _targets(linears, lora):
+    for name in names:
         layer = linears[name]
         sites.append(Site(name, layer.in_features, layer.out_features, start))
         start += lora.rank * (layer.in_features + layer.out_features)
@@ -98,29 +102,31 @@ def layout_of(linears: Mapping[str, nn.Linear], lora: LoraConfig) -> AdapterLayo
 
 
 def _targets(linears: Mapping[str, nn.Linear], lora: LoraConfig) -> list[str]:
-    """Names that peft's rules choose: all, a regular expression for the whole name, or suffixes."""
+    """All names, or those that are, or end in, one of the targets. No patterns: one can run for ever."""
     if lora.targets == "all-linear":
         return list(linears)
-    wanted = lora.targets
-    try:
-        pattern = re.compile(wanted) if isinstance(wanted, str) else None
-    except re.error as error:
-        raise ConfigError(f"targets is not a regular expression: {wanted!r} ({error})", value=wanted) from error
     kinds = sorted({name.rsplit(".", 1)[-1] for name in linears})
-    if pattern is not None:
-        chosen = [name for name in linears if pattern.fullmatch(name)]
-        missing = [] if chosen else [str(wanted)]
-    else:
-        fits = {target: [n for n in linears if n == target or n.endswith(f".{target}")] for target in wanted}
-        missing = [target for target, names in fits.items() if not names]
-        chosen = [name for name in linears if any(name in names for names in fits.values())]
+    fits = {target: [n for n in linears if n == target or n.endswith(f".{target}")] for target in lora.targets}
+    missing = [target for target, names in fits.items() if not names]
     if missing:
         raise ConfigError(
-            f"targets: no linear layer of the model fits {', '.join(missing)}; there are {', '.join(kinds)} "
+            f"targets: no linear layer of the model fits {', '.join(missing[:5])[:200]}; there are {', '.join(kinds)} "
             "(or `all-linear`; the output head cannot be adapted)",
             value=lora.targets,
         )
-    return chosen
+    chosen = {name for names in fits.values() for name in names}
+    return [name for name in linears if name in chosen]
+
+
+def _check_rank(rank: int, layers: Mapping[str, nn.Linear]) -> None:
+    """A rank beyond a layer's smaller side adds parameters and nothing that they could express."""
+    most, name = min((min(layer.in_features, layer.out_features), name) for name, layer in layers.items())
+    if rank > most:
+        raise ConfigError(
+            f"rank must be at most {most}, the smaller side of {name}, got {rank}; lower it, or leave such layers out "
+            "of targets",
+            value=rank,
+        )
 
 
 def adapter_dtype(base: torch.dtype) -> torch.dtype:

@@ -9,6 +9,7 @@ from pot_agent.errors import ConfigError, SampleError
 ROLES = ("system", "user", "assistant")
 MAX_SESSION_CHARACTERS = 200
 MAX_COMPLETIONS = 1024
+MAX_SCORED = 1024
 
 
 def check_session_name(session: Any) -> None:
@@ -71,6 +72,18 @@ def check_temperature(temperature: Any, *, allow_zero: bool = True) -> None:
     if not number or temperature < 0 or (temperature == 0 and not allow_zero):
         rule = "0 or more (0 is greedy)" if allow_zero else "above 0"
         raise ConfigError(f"temperature must be a finite number {rule}, got {_short(temperature)}", value=temperature)
+
+
+def check_sample_ids(sample_ids: Any) -> None:
+    """A list of at most 1,024 ids: scoring holds the policy for as long as it takes."""
+    listed = isinstance(sample_ids, Sequence) and not isinstance(sample_ids, (str, bytes))
+    if not listed or not all(isinstance(item, str) for item in sample_ids):
+        raise ConfigError(f"sample_ids must be a list of sample ids, got {_short(sample_ids)}", value=sample_ids)
+    if len(sample_ids) > MAX_SCORED:
+        raise ConfigError(
+            f"sample_ids must be at most {MAX_SCORED:,}, got {len(sample_ids):,}; score them in parts",
+            value=len(sample_ids),
+        )
 
 
 def check_rewards(rewards: Any) -> None:

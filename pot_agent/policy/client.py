@@ -99,6 +99,7 @@ class HttpPolicy:
         checks.check_version(version)
         if temperature is not None:
             checks.check_temperature(temperature, allow_zero=False)
+        checks.check_sample_ids(sample_ids)
         asked = {"version": version, "sample_ids": sample_ids, "temperature": temperature}
         body = self._connection.call("POST", _path(session, "score"), asked, twice=True)
         return self._read(body, lambda: [float(value) for value in body["logprobs"]])

@@ -128,6 +128,7 @@ class LocalPolicy:
         checks.check_version(version)
         wanted = 1.0 if temperature is None else temperature
         checks.check_temperature(wanted, allow_zero=False)
+        checks.check_sample_ids(sample_ids)
         with self._using(session) as opened:
             samples = opened.journal.get(list(sample_ids))
             with self._in_turn(self._stopper(opened, None)):

@@ -36,7 +36,12 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 FALLBACK_CONTEXT_TOKENS = 2048
 HUB_TIMEOUT_SECONDS = 5.0
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+_WEIGHTS = ("*.safetensors",)
+_WEIGHTS_NAME = "weights (*.safetensors)"
+_CONVERT = (
+    "where you trust it, convert it with transformers, "
+    "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+)
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
 _GET_ONE = "give a hub id, a model folder, a GGUF file, or `embedded` (fetched by `pot setup`)"
@@ -138,10 +143,12 @@ def _locate_embedded(home: Path) -> Path:
 
 
 def _checked_folder(folder: Path) -> Path:
-    wanted = {"config.json": ("config.json",), "weights (*.safetensors)": _WEIGHTS, "a tokenizer": _TOKENIZERS}
+    wanted = {"config.json": ("config.json",), _WEIGHTS_NAME: _WEIGHTS, "a tokenizer": _TOKENIZERS}
     missing = [what for what, patterns in wanted.items() if not any(any(folder.glob(p)) for p in patterns)]
     if missing:
         hint = "; it holds a GGUF file: name that file" if any(folder.glob("*.gguf")) else ""
+        if _WEIGHTS_NAME in missing and any(folder.glob("*.bin")):
+            hint = f"; its *.bin is a pickle, which can run code, and is never read: {_CONVERT}"
         raise ModelNotFoundError(
             f"the model folder {folder} has no {', no '.join(missing)}{hint}; {_GET_ONE}", value=str(folder)
         )
@@ -170,8 +177,14 @@ def _from_hub(hub_id: str, otherwise: str, *, asked: str | None = None) -> Path:
 def _read_folder(folder: Path, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True, trust_remote_code=False
+        model, loading = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            attn_implementation="sdpa",
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
         )
     except Exception as error:  # whatever a loader raises for a broken folder, the folder is what is wrong
         reason = " ".join(str(error).split())[:300]
@@ -181,6 +194,13 @@ def _read_folder(folder: Path, dtype: torch.dtype) -> tuple[PreTrainedModel, Pre
             f"the model folder {folder} cannot be loaded ({type(error).__name__}: {reason}); {_GET_ONE}",
             value=str(folder),
         ) from error
+    missing = sorted(loading["missing_keys"])  # tied ones are not among them; these have random numbers
+    if missing:
+        raise ModelNotFoundError(
+            f"the weights in {folder} lack {len(missing):,} of the model's tensors ({', '.join(missing[:3])}"
+            f"{', ...' if len(missing) > 3 else ''}); fetch the model again, or {_GET_ONE}",
+            value=str(folder),
+        )
     return model, tokenizer
 
 

@@ -129,3 +129,23 @@ def test_targets_that_the_model_does_not_have_are_refused_when_the_session_is_op
         policy.open("targets", lora=LoraConfig(targets=("nowhere",)))
     with pytest.raises(ConfigError, match="dropout must be 0"):
         policy.open("dropout", lora=LoraConfig(dropout=0.1))
+
+
+@pytest.mark.parametrize("rank", [25, 10**9])
+def test_a_rank_beyond_the_smallest_side_is_refused_when_the_session_is_opened(policy: Policy, rank: int) -> None:
+    with pytest.raises(ConfigError, match=r"rank must be at most 24, .*[kv]_proj") as caught:
+        policy.open("rank", lora=LoraConfig(rank=rank))
+    assert caught.value.value == rank
+    with pytest.raises(ConfigError, match=r"rank must be at most 48, .*q_proj"):
+        policy.open("rank", lora=LoraConfig(rank=49, targets=("q_proj",)))
+    learn(policy, opened(policy, LoraConfig(rank=24)))
+
+
+def test_scores_of_more_than_1024_samples_at_once_are_refused(policy: Policy) -> None:
+    session = opened(policy)
+    (sample,) = draw(policy, session, n=1, max_tokens=1)
+    with pytest.raises(ConfigError, match="sample_ids must be at most 1,024, got 1,025"):
+        policy.score(session, version=0, sample_ids=[sample.sample_id] * 1025)
+    with pytest.raises(ConfigError, match="sample_ids must be a list"):
+        policy.score(session, version=0, sample_ids=sample.sample_id)
+    assert len(policy.score(session, version=0, sample_ids=[sample.sample_id] * 1024)) == 1024

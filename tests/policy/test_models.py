@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from pot_agent.errors import ConfigError, MissingExtraError, ModelNotFoundError
@@ -149,6 +150,39 @@ def test_a_folder_with_broken_weights_is_an_error_that_names_it(tiny: Path, tmp_
     (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ModelNotFoundError, match=str(folder)):
         load_model(str(folder), home=tmp_path)
+
+
+def test_weights_that_lack_tensors_are_refused_and_some_are_named(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny, folder)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelNotFoundError, match=r"lack 1 of .*model\.layers\.1\.mlp\.up_proj\.weight") as caught:
+        load_model(str(folder), device="cpu", home=tmp_path)
+    assert caught.value.value == str(folder)
+
+
+def test_a_head_tied_to_the_embedding_need_not_be_in_the_weights(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "tied"
+    shutil.copytree(tiny, folder)
+    model = AutoModelForCausalLM.from_pretrained(tiny)
+    model.config.tie_word_embeddings = True
+    model.tie_weights()
+    model.save_pretrained(folder)
+    assert "lm_head.weight" not in load_file(folder / "model.safetensors")
+    loaded = load_model(str(folder), device="cpu", home=tmp_path).model
+    assert loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
+
+
+def test_a_pickle_of_weights_is_never_read_and_the_error_says_how_to_convert(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "pickled"
+    shutil.copytree(tiny, folder)
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    AutoModelForCausalLM.from_pretrained(folder)  # so it would load, if it were read
+    with pytest.raises(ModelNotFoundError, match=r"no weights .*never read.*save_pretrained"):
+        load_model(str(folder), device="cpu", home=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["/nowhere/at/all", "./nowhere", "nowhere/model.gguf", "a/b/c"])

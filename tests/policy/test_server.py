@@ -73,6 +73,8 @@ def test_a_body_that_cannot_be_read_says_why(url: str, content: bytes, headers: 
     [
         ("open", {"lora": {"rank": 0}}, "config", "rank must be a whole number, 1 or more, got 0"),
         ("open", {"lora": {"rang": 4}}, "config", "lora.rang"),
+        ("open", {"lora": {"rank": 2, "targets": "([a-z0-9._]+)+!"}}, "config", "targets must be `all-linear`"),
+        ("open", {"lora": {"rank": 10**9}}, "config", "rank must be at most 24"),
         ("open", {"seed": "7"}, "config", "seed"),
         ("sample", {**SAMPLE, "n": 0}, "config", "n must be a whole number from 1"),
         ("sample", {**SAMPLE, "n": True}, "config", "n"),
@@ -81,6 +83,7 @@ def test_a_body_that_cannot_be_read_says_why(url: str, content: bytes, headers: 
         ("sample", {**SAMPLE, "messages": []}, "config", "messages must be a list"),
         ("sample", {**SAMPLE, "temperature": {"$float": "nan"}}, "config", "temperature must be a finite number"),
         ("score", {"version": 0, "sample_ids": ["x"]}, "sample", "x"),
+        ("score", {"version": 0, "sample_ids": ["x"] * 1025}, "config", "at most 1,024, got 1,025"),
         ("internalize", {"version": 0, "rewards": {"x": {"$float": "inf"}}, "grpo": {}}, "sample", "finite"),
         ("internalize", {"version": 0, "rewards": {"x": 1.0}, "grpo": {"clip": 2}}, "config", "clip must be in (0, 1)"),
         ("internalize", {"version": 0, "rewards": {"x": True}, "grpo": {}}, "config", "rewards.x"),
