@@ -78,8 +78,9 @@ class Limits:
             if name == "wall_seconds" and limit is None:
                 continue
             number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
-            if not number or not 0 < limit < 1e9:
-                raise ProblemError(f"limits: {name} must be a number above 0, got {shorten(limit)}", value=limit)
+            low = 1 / 1024 if name == "output_kb" else 0  # a byte
+            if not number or not 0 < limit < 1e9 or limit < low:
+                raise ProblemError(f"limits: {name} must be a number above {low:g}, got {shorten(limit)}", value=limit)
 
     @property
     def wall(self) -> float:

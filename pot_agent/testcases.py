@@ -204,7 +204,23 @@ def _assert_test(values: dict[str, Any], where: str) -> AssertTest:
         raise ProblemError(f"{where}: not Python: {error}: {shorten(code)}", value=code) from error
     if not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
         raise ProblemError(f"{where}: there is no assert in {shorten(code)}", value=code)
+    always = next((node for node in ast.walk(tree) if isinstance(node, ast.Assert) and _always_true(node.test)), None)
+    if always is not None:
+        raise ProblemError(
+            f"{where}: {shorten(ast.unparse(always))} always holds, whatever the program does; write `assert "
+            "condition, message` without parentheses around both, and `all(...)` around conditions",
+            value=code,
+        )
     return AssertTest(code=code)
+
+
+def _always_true(tested: ast.expr) -> bool:
+    """Collections written out with something in them, functions and generators are true whatever they hold."""
+    if isinstance(tested, (ast.Tuple, ast.List, ast.Set)):
+        return any(not isinstance(element, ast.Starred) for element in tested.elts)
+    if isinstance(tested, ast.Dict):
+        return any(key is not None for key in tested.keys)
+    return isinstance(tested, (ast.Lambda, ast.GeneratorExp))
 
 
 _BUILDERS: dict[str, Callable[[dict[str, Any], str], Test]] = {

@@ -8,7 +8,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from pydantic import BaseModel, Field
 
-from pot_agent.errors import PotError
+from pot_agent.errors import PotError, ProblemError
 from pot_agent.problem import Limits
 from pot_agent.sandbox.base import RunResult, Sandbox
 
@@ -33,7 +33,10 @@ def create_run_code_tool(
     held = _Lazy(sandbox)
 
     def run_code(code: str, stdin: str = "") -> str:
-        return _described(held.sandbox.run(code, stdin=stdin, limits=limits))
+        try:
+            return _described(held.sandbox.run(code, stdin=stdin, limits=limits))
+        except ProblemError as error:  # input that no program could be given: the agent is told
+            raise ToolException(str(error)) from error
 
     return StructuredTool.from_function(
         run_code,

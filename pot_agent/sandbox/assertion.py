@@ -42,7 +42,7 @@ def run(job: dict[str, Any], reports: Reports, channel: int) -> None:
     except BaseException as error:
         reports.frame("failed", describe(error), program.last_call, program.raised.get(id(error)))
         return
-    reports.frame("held")
+    reports.frame("held", program.made)
 
 
 class _Program:
@@ -95,8 +95,8 @@ class _Program:
 
     def _received(self, index: int, given: tuple[Any, ...], payload: bytes, after: bytes) -> Any:
         try:
-            arguments = codec.decode(after, resolve=self.remote)
-            value = codec.decode(payload, resolve=self.remote)
+            arguments = codec.decode(after, resolve=self.remote, most_keys=codec.NO_LIMIT)
+            value = codec.decode(payload, resolve=self.remote, most_keys=codec.NO_LIMIT)
         except codec.CodecError:
             self.end("forged")
         if type(arguments) is list:

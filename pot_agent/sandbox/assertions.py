@@ -1,8 +1,9 @@
 """Assertions taken apart without being run: `assert f(1, 2) == 3` is a call, and a check that the judge makes itself.
 
 Taken apart are `assert CALL == literal` (either way round), `CALL is None/True/False`, `CALL` and `not CALL`, where
-CALL is a function of the program, or `Solution().method`, with literal arguments, one or several to a test. Whatever
-else a test does, it runs as it is, apart from the program (`pot_agent.sandbox.separately`).
+CALL is a function of the program, or `Solution().method`, with literal arguments: one to a test, because calls of one
+test may build on each other. Whatever else a test does, it runs as it is, apart from the program
+(`pot_agent.sandbox.separately`).
 """
 
 import ast
@@ -37,10 +38,11 @@ class _NotSimpleError(Exception):
     pass
 
 
-def take_apart(code: str, *, entry_point: str | None, setup_names: frozenset[str]) -> list[Check] | None:
-    """The checks that `code` amounts to; None where it has to be run."""
+def take_apart(code: str, *, entry_point: str | None, setup_names: frozenset[str]) -> Check | None:
+    """The check that `code` amounts to; None where it has to be run."""
     try:
-        return [_check(statement, entry_point, setup_names) for statement in ast.parse(code).body]
+        body = ast.parse(code).body
+        return _check(body[0], entry_point, setup_names) if len(body) == 1 else None
     except (_NotSimpleError, ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
 

@@ -3,7 +3,7 @@
 Limits first: None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, range, deque, Decimal and
 Fraction travel, numpy scalars and arrays by value (as numbers and lists). A subclass is reduced to its base value, so
 nothing that a program overrides (`__eq__`, `__hash__`, `items`) is ever asked. Anything else becomes `Opaque`, which
-equals nothing. Decoding does not recurse, is bounded in depth and number of items, and refuses keys made to collide;
+equals nothing. Decoding does not recurse, is bounded in depth, items and keys, and refuses keys made to collide;
 nothing is imported, called or evaluated on the word of the bytes. `pot_agent.sandbox.encoding` is the other direction.
 """
 
@@ -16,6 +16,12 @@ MAX_DEPTH = 200
 MAX_ITEMS = 1_000_000
 MAX_COLLISIONS = 64
 """Keys of one set or dict that may share a hash; more are made to hang whoever builds the table."""
+MAX_KEYS = 20_000
+"""Most keys of a set or dict from a program; of several, the squares of their sizes add up to its square at most. Keys
+can be made so that each takes a walk over all others without sharing a hash with any: the work is that square."""
+NO_LIMIT = 1 << 40
+MAX_FRACTION_CHARACTERS = 25_000
+"""Numerator and denominator in hexadecimal; reading a Fraction takes time quadratic in that."""
 MAX_NAME = 120
 
 SIZE, DOUBLE = struct.Struct("<I"), struct.Struct("<d")
@@ -83,17 +89,17 @@ def _read_exact_number(tag: bytes, raw: bytes) -> Any:
         return Decimal(text)
     from fractions import Fraction
 
+    if len(text) > MAX_FRACTION_CHARACTERS:
+        raise CodecError("a huge Fraction")
     top, _, bottom = text.partition("/")
-    return Fraction(int(top), int(bottom or "1"))
+    return Fraction(int(top, 16), int(bottom, 16))  # Python bounds the digits of decimals that it reads
 
 
 def _unique(keys: list[Any]) -> None:
     """Refuse keys that share a hash beyond `MAX_COLLISIONS`, before a table is built of them."""
-    counts: dict[int, int] = {}
-    for key in keys:
-        counts[hash(key)] = count = counts.get(hash(key), 0) + 1
-        if count > MAX_COLLISIONS:
-            raise CodecError("keys made to collide")
+    hashes = sorted(map(hash, keys))  # not counted in a table: that is what they may be made to make slow
+    if any(one == other for one, other in zip(hashes, hashes[MAX_COLLISIONS:], strict=False)):
+        raise CodecError("keys made to collide")
 
 
 _BUILDERS: dict[bytes, Callable[[list[Any]], Any]] = {b"l": list, b"t": tuple, b"q": deque, b"I": iter}
@@ -115,20 +121,20 @@ def _no_reference(index: int) -> Any:
     raise CodecError(f"no result {index} here")
 
 
-def decode(data: bytes, *, resolve: _Resolve = _no_reference) -> Any:
+def decode(data: bytes, *, resolve: _Resolve = _no_reference, most_keys: int = MAX_KEYS) -> Any:
     """The value that `data` encodes; raises `CodecError` for anything else. `resolve` gives referenced results."""
     try:
-        return _decode(_Reader(data), resolve)
+        return _decode(_Reader(data), resolve, most_keys)
     except CodecError:
         raise
     except (ValueError, TypeError, ArithmeticError, RecursionError, struct.error) as error:
         raise CodecError(f"not an encoded value: {error}") from error
 
 
-def _decode(read: _Reader, resolve: _Resolve) -> Any:
+def _decode(read: _Reader, resolve: _Resolve, most_keys: int) -> Any:
     """Without recursion: containers that wait for their items are on a stack."""
     waiting: list[tuple[bytes, int, list[Any]]] = []
-    total = 0
+    total = squares = 0
     while True:
         tag = read.take(1)
         total += 1
@@ -148,9 +154,17 @@ def _decode(read: _Reader, resolve: _Resolve) -> Any:
             if len(items) < count:
                 break
             waiting.pop()
+            squares += squared_keys(kind, count)
+            if squares > most_keys**2:
+                raise CodecError("sets and dicts of too many keys")
             value = _build(kind, items)
         else:
             return _finished(read, value)
+
+
+def squared_keys(tag: bytes, items: int) -> int:
+    """The square of the number of keys of a container with so many items; 0 where it has no keys."""
+    return (items // 2 if tag == b"d" else items) ** 2 if tag in b"dSZ" else 0
 
 
 def _count(tag: bytes, read: _Reader) -> int:

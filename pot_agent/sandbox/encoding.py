@@ -10,7 +10,16 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from pot_agent.sandbox.codec import DOUBLE, MAX_DEPTH, MAX_ITEMS, MAX_NAME, SIZE
+from pot_agent.sandbox.codec import (
+    DOUBLE,
+    MAX_DEPTH,
+    MAX_FRACTION_CHARACTERS,
+    MAX_ITEMS,
+    MAX_NAME,
+    NO_LIMIT,
+    SIZE,
+    squared_keys,
+)
 
 
 class TooLargeError(ValueError):
@@ -41,15 +50,16 @@ def encode(
     *,
     most_bytes: int = 1 << 30,
     consume: int = 0,
+    most_keys: int = NO_LIMIT,
     reference: Callable[[Any], int | None] | None = None,
 ) -> bytes:
-    """Encode a value; raises `TooLargeError` beyond `most_bytes` or `MAX_ITEMS`.
+    """Encode a value; raises `TooLargeError` beyond `most_bytes`, `MAX_ITEMS` or `most_keys` (see `codec.MAX_KEYS`).
 
     `consume` > 0 takes up to so many items out of an iterator and sends them as a list of the kind `iterator`.
     `reference` may name an object as the result of an earlier operation.
     """
     out = bytearray()
-    items = 0
+    items = squares = 0
     stack: list[tuple[int, Any]] = [(0, value)]
     while stack:
         depth, item = stack.pop()
@@ -60,10 +70,14 @@ def encode(
         elif depth > MAX_DEPTH:
             out += _opaque("value nested too deep")
         else:
+            start = _len(out)
             children = _write(out, item, most_bytes, consume)
+            squares += squared_keys(_bytes(out[start : start + 1]), _len(children))
             stack += [(depth + 1, child) for child in _reversed(children)]
         if _len(out) > most_bytes or items + _len(stack) > MAX_ITEMS:
             raise TooLargeError(f"a value of more than {most_bytes} bytes or {MAX_ITEMS} items")
+        if squares > most_keys**2:
+            raise TooLargeError(f"sets and dicts of more than {most_keys} keys")
     return _bytes(out)
 
 
@@ -110,8 +124,15 @@ def _exact_number(item: Any) -> bytes | None:
     for module, name, tag in (("decimal", "Decimal", b"D"), ("fractions", "Fraction", b"Q")):
         kind = getattr(sys.modules.get(module), name, None)
         if isinstance(kind, type) and _type(item) is kind:
-            return tag + _sized(_str(item).encode()[:100_000])
+            return tag + _sized(_fraction(item) if tag == b"Q" else _str(item).encode()[:100_000])
     return None
+
+
+def _fraction(item: Any) -> bytes:
+    text = f"{item.numerator:x}/{item.denominator:x}"
+    if _len(text) > MAX_FRACTION_CHARACTERS:
+        raise TooLargeError("a huge Fraction")
+    return text.encode()
 
 
 def _sized(raw: bytes | bytearray) -> bytes:

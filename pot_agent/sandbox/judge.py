@@ -19,16 +19,16 @@ from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any, cast, get_args
 
-from pot_agent.errors import CancelledError, ConfigError, ProblemError
+from pot_agent.errors import CancelledError, ConfigError, PotError, ProblemError
 from pot_agent.problem import AssertTest, CallTest, Limits, StdinTest, Test
 from pot_agent.sandbox.assertions import bound_names, take_apart
 from pot_agent.sandbox.base import Isolation, Judgement, RunResult, TestResult, Verdict
 from pot_agent.sandbox.checking import checked
 from pot_agent.sandbox.execution import Executor, Job, Outcome
-from pot_agent.sandbox.reading import Finding, Reading, read
+from pot_agent.sandbox.reading import Finding, Reading, read, unreadable
 from pot_agent.sandbox.separately import SetupError, finding_of, job_of
 from pot_agent.sandbox.text import printable, show
-from pot_agent.sandbox.units import Unit, call_unit, check_unit, stdin_unit
+from pot_agent.sandbox.units import Unit, call_unit, check_stdin, check_unit, stdin_unit
 
 ATTEMPTS = 3
 PATIENCE = 3
@@ -137,19 +137,18 @@ class _Course:
         elif isinstance(test, CallTest):
             self.groups["calls"].append(call_unit(index, test, self.case.entry_point))
         else:
-            checks = take_apart(test.code, entry_point=self.case.entry_point, setup_names=setup_names)
-            if checks is None:
+            check = take_apart(test.code, entry_point=self.case.entry_point, setup_names=setup_names)
+            if check is None:
                 self.separate.append(index)
             else:
-                self.groups["calls"] += [check_unit(index, check) for check in checks]
+                self.groups["calls"].append(check_unit(index, check))
 
     def results(self) -> list[TestResult]:
         found: dict[int, TestResult] = {}
         for kind, units in self.groups.items():
             if units:
                 for unit, finding in zip(units, self._group(kind, units), strict=True):
-                    if unit.test not in found or found[unit.test].verdict == "passed":
-                        found[unit.test] = _result(unit, finding)
+                    found[unit.test] = _result(unit, finding)
         for index in self.separate:
             found[index] = self._run_separately(index)
         return [found[index] for index in range(len(self.tests))]
@@ -235,17 +234,31 @@ class _Course:
     def _compared(self, found: list[Finding], batch: list[Unit], outcome: Outcome, kind: str) -> list[Finding]:
         findings = []
         for position, (finding, unit) in enumerate(zip(found, batch, strict=False)):
-            cpu = outcome.answer.cpu if len(batch) == 1 else min(finding.cpu, outcome.answer.cpu)
+            cpu = outcome.answer.cpu if len(batch) == 1 else _within(finding.cpu, outcome.answer.cpu)
             if kind == "stdin":
                 data = outcome.stdouts[position].data
                 finding = replace(finding, value=data.decode("utf-8", "surrogateescape"))
-            finding = _compare(replace(finding, cpu=cpu), unit, self.case)
+            finding = _safely_compared(replace(finding, cpu=cpu), unit, self.case)
             self._count(finding)
             findings.append(finding)
         return findings
 
     def _count(self, finding: Finding) -> None:
         self.in_a_row = self.in_a_row + 1 if finding.verdict == "time_limit" else 0
+
+
+def _within(said: float, measured: float) -> float:
+    """CPU seconds as the program's process said, as far as they can be true."""
+    return max(0.0, min(said, measured)) if said == said else measured
+
+
+def _safely_compared(finding: Finding, unit: Unit, case: Case) -> Finding:
+    try:
+        return _compare(finding, unit, case)
+    except PotError:
+        raise
+    except Exception as error:
+        return replace(unreadable(error), cpu=finding.cpu)
 
 
 def _compare(finding: Finding, unit: Unit, case: Case) -> Finding:
@@ -280,6 +293,7 @@ def _result(unit: Unit, finding: Finding) -> TestResult:
 
 def run_once(executor: Executor, program: str, *, stdin: str, limits: Limits, cancel: Event | None) -> RunResult:
     """Run a program as a script, nothing judged."""
+    check_stdin(stdin, "stdin")
     case = Case(executor=executor, program=program, setup="", entry_point=None, limits=limits, cancel=cancel)
     job = Job(kind="stdin", source=program, limits=limits, inputs=(stdin,))
     outcome = case.execute(job)

@@ -82,7 +82,7 @@ class _Calls:
         before = self.clock()
         given: list[Any] = []
         try:
-            given, named = codec.decode(arguments, resolve=self.results.__getitem__)
+            given, named = codec.decode(arguments, resolve=self.results.__getitem__, most_keys=codec.NO_LIMIT)
             result = self._operate(verb, target, name, given, named)
         except MissingError:
             self.results.append(None)
@@ -106,9 +106,9 @@ class _Calls:
 
     def _report(self, index: int, result: Any, given: list[Any] | None, before: float) -> None:
         left = self.reports.left - 200
-        consume = CONSUMED_ITEMS if given is not None else 0
+        consume, most_keys = (0, codec.MAX_KEYS) if given is None else (CONSUMED_ITEMS, codec.NO_LIMIT)
         try:
-            value = encode(result, most_bytes=max(left, 0), consume=consume)
+            value = encode(result, most_bytes=max(left, 0), most_keys=most_keys, consume=consume)
             after = None if given is None else encode(given, most_bytes=max(left - len(value), 0))
         except TooLargeError:
             self.reports.frame("large", index)

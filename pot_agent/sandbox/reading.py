@@ -9,6 +9,7 @@ How the verdicts of abnormal ends are decided, in this order:
   are not results.
 """
 
+import logging
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from pot_agent.sandbox.wire import EXIT_MEMORY, MAX_THREADS
 MEMORY_SHARE = 0.8
 _DEADLY = (signal.SIGSEGV, signal.SIGABRT)
 FORGED = "the program wrote into the channel that carries its results"
+_STATUSES = range(-(2**31), 2**31)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +51,21 @@ class Reading:
     """The problem's own setup code failed, or so the process says."""
 
 
+def unreadable(error: Exception) -> Finding:
+    """What came from a program made its reader fail: the net under all that is read, shown or compared."""
+    _log.warning("what a program left cannot be read: %s", type(error).__name__, exc_info=error)
+    return Finding(verdict="runtime_error", error=FORGED)
+
+
 def read(outcome: Outcome, job: Job) -> Reading:
     """Read the outcome of a `stdin` or `calls` job."""
+    try:
+        return _read(outcome, job)
+    except Exception as error:
+        return Reading(findings=[unreadable(error)])
+
+
+def _read(outcome: Outcome, job: Job) -> Reading:
     frames, broken = _frames(outcome)
     match frames[0][:2] if frames else []:
         case ["compile", error]:
@@ -86,7 +102,9 @@ def _stdin_findings(frames: Sequence[list[Any]], outcome: Outcome) -> tuple[list
     for frame in frames:
         test = len(findings)
         match frame:
-            case ["end", int(index), int(status), error, float(cpu)] if index == test < len(outcome.stdouts):
+            case ["end", int(index), int(status), error, float(cpu)] if (
+                index == test < len(outcome.stdouts) and status in _STATUSES
+            ):
                 if outcome.stdouts[test].over or outcome.stderrs[test].over:
                     findings.append(Finding(verdict="output_limit", cpu=cpu))
                 elif status:
@@ -105,7 +123,7 @@ def _call_findings(frames: Sequence[list[Any]], outcome: Outcome) -> tuple[list[
     if frames[0] != ["loaded"]:
         return findings, False
     for frame in frames[1:]:
-        if len(frame) < 2 or frame[1] != len(findings):
+        if len(frame) < 2 or type(frame[1]) is not int or frame[1] != len(findings):
             return findings, False
         found = _call_finding(frame)
         if found is None:
@@ -134,7 +152,7 @@ def _call_finding(frame: list[Any]) -> Finding | None:
 
 def _failed(error: Any, cpu: float, status: int = 1) -> Finding:
     """A failure that the program's process described."""
-    if isinstance(error, dict) and error.get("type") == "MemoryError":
+    if isinstance(error, dict) and _kind(error) == "MemoryError":
         return Finding(verdict="memory_limit", cpu=cpu, error="MemoryError")
     text = error_text(error)
     if not text or text.startswith("SystemExit"):
@@ -213,7 +231,7 @@ def error_text(error: Any) -> str:
     """An error description from a program's process as bounded text: type, message, lines of the program."""
     if not isinstance(error, dict):
         return ""
-    kind = printable(str(error.get("type", "Exception"))[:120], 120, lines=False)
+    kind = printable(_kind(error)[:120], 120, lines=False)
     message = error.get("message", "")
     text = f"{kind}: {printable(message, 500, lines=False)}" if isinstance(message, str) and message else kind
     frames = error.get("frames", [])
@@ -223,3 +241,8 @@ def error_text(error: Any) -> str:
                 where = f" in {printable(name, 80, lines=False)}" if name and name != "<module>" else ""
                 text += f"\n  line {number}{where}: {printable(line, 160, lines=False)}"
     return text
+
+
+def _kind(error: dict[Any, Any]) -> str:
+    kind = error.get("type")
+    return kind if isinstance(kind, str) else "Exception"

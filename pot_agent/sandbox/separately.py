@@ -7,11 +7,13 @@ can do with results that are not plain data.
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pot_agent.errors import ProblemError
 from pot_agent.sandbox.assertions import bound_names, names_from_program
 from pot_agent.sandbox.codec import CodecError, decode
 from pot_agent.sandbox.execution import Job, Outcome
-from pot_agent.sandbox.reading import FORGED, Finding, error_text, process_end, read
+from pot_agent.sandbox.reading import FORGED, Finding, error_text, process_end, read, unreadable
 from pot_agent.sandbox.text import printable, show
+from pot_agent.values import shorten
 
 if TYPE_CHECKING:
     from pot_agent.sandbox.judge import Case
@@ -35,14 +37,25 @@ def job_of(case: "Case", code: str) -> Job:
 
 
 def finding_of(outcome: Outcome, job: Job) -> Finding:
-    """What the assertion's process says, and of the program's process how it ended. Raises `SetupError`."""
+    """What the assertion's process says, and of the program's process how it ended.
+
+    Raises `SetupError`, and `ProblemError` for a test that held without a word with the program.
+    """
     program = outcome.program or outcome
-    return replace(_finding(outcome, program, job), cpu=program.answer.cpu)
+    try:
+        finding = _finding(outcome, program, job)
+    except (SetupError, ProblemError):
+        raise
+    except Exception as error:
+        finding = unreadable(error)
+    return replace(finding, cpu=program.answer.cpu)
 
 
 def _finding(outcome: Outcome, program: Outcome, job: Job) -> Finding:
     match _only_frame(outcome):
-        case ["held"] if outcome.exit_code == 0:
+        case ["held", int(calls)] if outcome.exit_code == 0:
+            if not calls:
+                raise ProblemError(f"the test never calls the program: {shorten(job.source)}", value=job.source)
             return Finding(verdict="passed")
         case ["failed", dict(error), list(call), raised]:
             return _failed(error, call, raised)

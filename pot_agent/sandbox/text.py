@@ -71,4 +71,9 @@ def _leaf(value: Any, most: int) -> str:
         return f"<an integer of {value.bit_length()} bits>"
     if isinstance(value, (str, bytes, bytearray)) and len(value) > most:
         return repr(value[:most])
+    if isinstance(value, range):
+        parts = (value.start, value.stop) if value.step == 1 else (value.start, value.stop, value.step)
+        return f"range({', '.join(_leaf(part, most) for part in parts)})"
+    if type(value).__name__ == "Fraction":  # not imported for the asking
+        return f"Fraction({_leaf(value.numerator, most)}, {_leaf(value.denominator, most)})"
     return repr(value)

@@ -7,7 +7,7 @@ from typing import Any
 from pot_agent.errors import ProblemError
 from pot_agent.problem import CallTest, StdinTest
 from pot_agent.sandbox.assertions import Check
-from pot_agent.sandbox.codec import Opaque, decode
+from pot_agent.sandbox.codec import NO_LIMIT, Opaque, decode
 from pot_agent.sandbox.compare import Equality, same_output
 from pot_agent.sandbox.encoding import TooLargeError, encode
 from pot_agent.sandbox.text import FIELD_CHARACTERS, printable, show
@@ -27,8 +27,19 @@ class Unit:
     operation: tuple[Any, ...] = ()
 
 
+def check_stdin(text: Any, where: str) -> None:
+    """Text that can be written as bytes; those of `surrogateescape` stand for bytes that are not UTF-8."""
+    if not isinstance(text, str):
+        raise ProblemError(f"{where} must be text, got {type(text).__name__}", value=text)
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ProblemError(f"{where} has a lone surrogate at character {error.start}; remove it", value=text) from error
+
+
 def stdin_unit(index: int, test: StdinTest) -> Unit:
     """The unit of a stdin test."""
+    check_stdin(test.input, f"tests[{index}].input")
     return Unit(
         test=index,
         shown=printable(test.input),
@@ -72,7 +83,7 @@ def _operation(name: str, args: list[Any], kwargs: dict[str, Any]) -> tuple[Any,
         encoded = encode([args, kwargs])
     except TooLargeError as error:
         raise ProblemError(f"the arguments of {name} are too large: {error}", value=name) from error
-    if not _plain(decode(encoded)):
+    if not _plain(decode(encoded, most_keys=NO_LIMIT)):
         raise ProblemError(f"the arguments of {name} are not plain data: {show(args)}", value=args)
     return ("call", -1, name, encoded, False)
 

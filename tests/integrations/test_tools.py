@@ -25,6 +25,10 @@ def test_run_code_never_raises_for_what_a_program_does(sandbox: Any) -> None:
     assert json.loads(tool.invoke({"code": "def ("}))["status"] == "compile_error"
 
 
+def test_run_code_tells_the_agent_of_input_that_is_no_text(sandbox: Any) -> None:
+    assert "surrogate" in create_run_code_tool(sandbox).invoke({"code": "print(1)", "stdin": "\ud800"})
+
+
 def test_solve_problem_answers_with_the_program(sandbox: Any) -> None:
     graph = create_pot_agent(ScriptedPolicy([GOOD]), sandbox, config=PotConfig.quick())
     tool = create_solve_tool(graph)
