@@ -4,7 +4,6 @@ Three things are apart: the *budget* (how much is searched: `quick`, `paper`), t
 `paper`, `corrected`) and the *settings* of the machine (`Settings.from_env`, the only reader of the environment).
 """
 
-import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from pot_agent.errors import ConfigError
+from pot_agent.require import is_finite, require, require_choice, require_count, require_finite, require_kind
 
 Prior = Literal["sample", "rescore", "uniform"]
 Backup = Literal["mean", "max"]
@@ -29,35 +29,6 @@ SMALL_MODEL_PARAMETERS = 1_000_000_000
 the paper's 1e-4."""
 
 MAX_TARGETS = 1024
-
-
-def _require(condition: bool, name: str, value: object, rule: str) -> None:
-    if not condition:
-        raise ConfigError(f"{name} must be {rule}, got {value!r}", value=value)
-
-
-def _is_finite(value: Any) -> bool:
-    try:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # a whole number that no float can hold
-        return False
-
-
-def _require_finite(name: str, value: float, rule: str, *, positive: bool = True) -> None:
-    _require(_is_finite(value) and (value > 0 if positive else value >= 0), name, value, rule)
-
-
-def _require_kind(name: str, value: object, kind: type | tuple[type, ...], rule: str) -> None:
-    _require(isinstance(value, kind), name, value, rule)
-
-
-def _require_count(name: str, value: int, *, least: int = 1) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    _require(whole and value >= least, name, value, f"a whole number, {least} or more")
-
-
-def _require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    _require(value in choices, name, value, f"one of {', '.join(choices)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,18 +61,18 @@ class SearchConfig:
     root, so at most `max_depth` iterations follow."""
 
     def __post_init__(self) -> None:
-        _require_count("iterations", self.iterations)
-        _require_count("width", self.width)
-        _require_count("max_depth", self.max_depth)
-        _require_finite("c_puct", self.c_puct, "a finite number, 0 or more", positive=False)
-        _require_finite("temperature", self.temperature, "a finite number above 0")
-        _require_count("max_new_tokens", self.max_new_tokens)
+        require_count("iterations", self.iterations)
+        require_count("width", self.width)
+        require_count("max_depth", self.max_depth)
+        require_finite("c_puct", self.c_puct, "a finite number, 0 or more", positive=False)
+        require_finite("temperature", self.temperature, "a finite number above 0")
+        require_count("max_new_tokens", self.max_new_tokens)
         if self.max_prompt_tokens is not None:
-            _require_count("max_prompt_tokens", self.max_prompt_tokens)
-        _require_count("feedback_tokens", self.feedback_tokens, least=0)
-        _require_choice("prior", self.prior, ("sample", "rescore", "uniform"))
-        _require_choice("backup", self.backup, ("mean", "max"))
-        _require_choice("commit", self.commit, ("child", "reroot"))
+            require_count("max_prompt_tokens", self.max_prompt_tokens)
+        require_count("feedback_tokens", self.feedback_tokens, least=0)
+        require_choice("prior", self.prior, ("sample", "rescore", "uniform"))
+        require_choice("backup", self.backup, ("mean", "max"))
+        require_choice("commit", self.commit, ("child", "reroot"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,14 +87,14 @@ class LoraConfig:
     """`all-linear`, or names of modules (at most 1,024): each means every layer whose name is, or ends in, it."""
 
     def __post_init__(self) -> None:
-        _require_count("rank", self.rank)
-        _require_finite("alpha", self.alpha, "a finite number above 0")
-        _require(_is_finite(self.dropout) and 0.0 <= self.dropout < 1.0, "dropout", self.dropout, "in [0, 1)")
+        require_count("rank", self.rank)
+        require_finite("alpha", self.alpha, "a finite number above 0")
+        require(is_finite(self.dropout) and 0.0 <= self.dropout < 1.0, "dropout", self.dropout, "in [0, 1)")
         if self.targets != "all-linear":
             named = isinstance(self.targets, (tuple, list)) and 0 < len(self.targets) <= MAX_TARGETS
             named = named and all(isinstance(target, str) and target for target in self.targets)
             rule = f"`all-linear` or a list of 1 to {MAX_TARGETS:,} names of modules, such as ['q_proj', 'v_proj']"
-            _require(named, "targets", self.targets, rule)
+            require(named, "targets", self.targets, rule)
             object.__setattr__(self, "targets", tuple(self.targets))
 
 
@@ -172,30 +143,30 @@ class GrpoConfig:
     """Adam's moments between updates: kept for the episode, or reset at each update."""
 
     def __post_init__(self) -> None:
-        _require_count("epochs", self.epochs)
-        _require_finite("learning_rate", self.learning_rate, "a finite number above 0")
-        _require(_is_finite(self.clip) and 0.0 < self.clip < 1.0, "clip", self.clip, "in (0, 1)")
-        _require_finite("beta", self.beta, "a finite number, 0 or more", positive=False)
-        _require_choice("kl", self.kl, ("k3_ratio", "k3", "k2", "k1"))
-        _require_choice("reference", self.reference, ("synced", "base", "current"))
-        _require_count("reference_sync_steps", self.reference_sync_steps)
-        _require_choice("std", self.std, ("population", "sample"))
-        _require_finite("advantage_floor", self.advantage_floor, "a finite number above 0")
-        _require_finite("advantage_clip", self.advantage_clip, "a finite number above 0")
-        _require_kind("normalise_advantage", self.normalise_advantage, bool, "True or False")
-        _require_kind("mask_truncated", self.mask_truncated, bool, "True or False")
-        _require_choice("loss_normalisation", self.loss_normalisation, ("sequence", "token", "constant"))
-        _require_count("constant_length", self.constant_length)
+        require_count("epochs", self.epochs)
+        require_finite("learning_rate", self.learning_rate, "a finite number above 0")
+        require(is_finite(self.clip) and 0.0 < self.clip < 1.0, "clip", self.clip, "in (0, 1)")
+        require_finite("beta", self.beta, "a finite number, 0 or more", positive=False)
+        require_choice("kl", self.kl, ("k3_ratio", "k3", "k2", "k1"))
+        require_choice("reference", self.reference, ("synced", "base", "current"))
+        require_count("reference_sync_steps", self.reference_sync_steps)
+        require_choice("std", self.std, ("population", "sample"))
+        require_finite("advantage_floor", self.advantage_floor, "a finite number above 0")
+        require_finite("advantage_clip", self.advantage_clip, "a finite number above 0")
+        require_kind("normalise_advantage", self.normalise_advantage, bool, "True or False")
+        require_kind("mask_truncated", self.mask_truncated, bool, "True or False")
+        require_choice("loss_normalisation", self.loss_normalisation, ("sequence", "token", "constant"))
+        require_count("constant_length", self.constant_length)
         if self.importance_cap is not None:
-            _require_finite("importance_cap", self.importance_cap, "a finite number above 0")
-        _require_finite("max_grad_norm", self.max_grad_norm, "a finite number above 0")
-        _require_finite("weight_decay", self.weight_decay, "a finite number, 0 or more", positive=False)
+            require_finite("importance_cap", self.importance_cap, "a finite number above 0")
+        require_finite("max_grad_norm", self.max_grad_norm, "a finite number above 0")
+        require_finite("weight_decay", self.weight_decay, "a finite number, 0 or more", positive=False)
         betas = tuple(self.adam_betas) if isinstance(self.adam_betas, (tuple, list)) else ()
-        fit = len(betas) == 2 and all(_is_finite(b) and 0 <= b < 1 for b in betas)
-        _require(fit, "adam_betas", self.adam_betas, "two in [0, 1)")
+        fit = len(betas) == 2 and all(is_finite(b) and 0 <= b < 1 for b in betas)
+        require(fit, "adam_betas", self.adam_betas, "two in [0, 1)")
         object.__setattr__(self, "adam_betas", betas)
-        _require_finite("adam_epsilon", self.adam_epsilon, "a finite number above 0")
-        _require_choice("moments", self.moments, ("keep", "reset"))
+        require_finite("adam_epsilon", self.adam_epsilon, "a finite number above 0")
+        require_choice("moments", self.moments, ("keep", "reset"))
 
     @classmethod
     def corrected(cls, *, parameters: int | None = None) -> Self:
@@ -222,16 +193,16 @@ class PotConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _require_kind("search", self.search, SearchConfig, "a SearchConfig")
-        _require_kind("lora", self.lora, LoraConfig, "a LoraConfig")
-        _require_kind("grpo", self.grpo, (GrpoConfig, type(None)), "a GrpoConfig, or None")
-        _require_kind("learn", self.learn, bool, "True or False")
-        _require_choice("profile", self.profile, ("paper", "corrected"))
+        require_kind("search", self.search, SearchConfig, "a SearchConfig")
+        require_kind("lora", self.lora, LoraConfig, "a LoraConfig")
+        require_kind("grpo", self.grpo, (GrpoConfig, type(None)), "a GrpoConfig, or None")
+        require_kind("learn", self.learn, bool, "True or False")
+        require_choice("profile", self.profile, ("paper", "corrected"))
         if self.max_seconds is not None:
-            _require_finite("max_seconds", self.max_seconds, "a finite number of seconds above 0, or None")
-        _require_finite("program_seconds", self.program_seconds, "a finite number of seconds above 0")
-        _require_count("seed", self.seed, least=0)
-        _require(self.seed < 2**63, "seed", self.seed, "below 2**63")
+            require_finite("max_seconds", self.max_seconds, "a finite number of seconds above 0, or None")
+        require_finite("program_seconds", self.program_seconds, "a finite number of seconds above 0")
+        require_count("seed", self.seed, least=0)
+        require(self.seed < 2**63, "seed", self.seed, "below 2**63")
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
@@ -247,7 +218,7 @@ class PotConfig:
     @classmethod
     def of(cls, budget: BudgetName, **changes: Any) -> Self:
         """The budget of that name."""
-        _require_choice("budget", budget, ("quick", "paper"))
+        require_choice("budget", budget, ("quick", "paper"))
         return cls.quick(**changes) if budget == "quick" else cls.paper(**changes)
 
     def change(self, **changes: Any) -> Self:
@@ -263,7 +234,7 @@ class PotConfig:
         keep_none = {"max_seconds", "grpo"}
         given = {name: value for name, value in changes.items() if value is not None or name in keep_none}
         search = given.pop("search", self.search)
-        _require_kind("search", search, SearchConfig, "a SearchConfig")
+        require_kind("search", search, SearchConfig, "a SearchConfig")
         search = replace(search, **{name: given.pop(name) for name in sorted(flat) if name in given})
         return replace(self, search=search, **given)
 
@@ -318,22 +289,22 @@ class Settings:
     """POT_LEASE_SECONDS: a session unused for so long is closed."""
 
     def __post_init__(self) -> None:
-        _require_count("POT_PORT", self.port)
-        _require(self.port < 65536, "POT_PORT", self.port, "between 1 and 65535")
-        _require_kind("POT_HOST", self.host, str, "an address, as text")
-        _require_kind("POT_HOME", self.home, Path, "a pathlib.Path")
+        require_count("POT_PORT", self.port)
+        require(self.port < 65536, "POT_PORT", self.port, "between 1 and 65535")
+        require_kind("POT_HOST", self.host, str, "an address, as text")
+        require_kind("POT_HOME", self.home, Path, "a pathlib.Path")
         for name in ("policy", "token", "device"):
             value = getattr(self, name)
             shown = value if name != "token" else type(value).__name__
-            _require(isinstance(value, (str, type(None))), f"POT_{name.upper()}", shown, "text, or None")
-        _require_count("POT_MAX_SESSIONS", self.max_sessions)
-        _require_finite("POT_LEASE_SECONDS", self.lease_seconds, "a finite number of seconds above 0")
+            require(isinstance(value, (str, type(None))), f"POT_{name.upper()}", shown, "text, or None")
+        require_count("POT_MAX_SESSIONS", self.max_sessions)
+        require_finite("POT_LEASE_SECONDS", self.lease_seconds, "a finite number of seconds above 0")
         if self.threads is not None:
-            _require_count("POT_THREADS", self.threads)
+            require_count("POT_THREADS", self.threads)
         if self.dtype is not None:
-            _require_choice("POT_DTYPE", self.dtype, ("float32", "bfloat16", "float16"))
+            require_choice("POT_DTYPE", self.dtype, ("float32", "bfloat16", "float16"))
         named = isinstance(self.model, str) and bool(self.model.strip())
-        _require(named, "POT_MODEL", self.model, "a hub id, a folder, a GGUF file or `embedded`")
+        require(named, "POT_MODEL", self.model, "a hub id, a folder, a GGUF file or `embedded`")
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str] | None = None) -> Self:

@@ -80,7 +80,7 @@ def test_only_the_settings_read_the_environment() -> None:
 
 LAYERS = (
     ("errors", "version"),
-    ("config", "problem", "programs", "pysource", "statement", "stopping", "testcases", "tree", "values"),
+    ("config", "problem", "programs", "pysource", "require", "statement", "stopping", "testcases", "tree", "values"),
     ("prompts", "state", "sandbox", "policy", "events"),
     ("rewards", "solution"),
     ("handles", "node", "run"),
