@@ -103,7 +103,12 @@ def greedy(policy: LocalPolicy, sandbox: LocalSandbox, problem: Problem, config:
     try:
         messages = build_prompt(handles, problem, [], config).messages
         (completion,) = policy.sample(
-            "greedy", version=0, messages=messages, temperature=0.0, max_tokens=config.search.max_new_tokens
+            "greedy",
+            version=0,
+            messages=messages,
+            temperature=0.0,
+            max_tokens=config.search.max_new_tokens,
+            end_at_block=config.search.end_at_block,
         )
     finally:
         policy.close("greedy")

@@ -20,6 +20,7 @@ from pot_agent.errors import (
     PotError,
     ProblemError,
     SandboxUnavailableError,
+    StateFolderError,
 )
 
 app = typer.Typer(
@@ -71,6 +72,10 @@ def solve(
     max_new_tokens: Annotated[int | None, typer.Option(help="Tokens of one thought.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds with the best so far.")] = None,
+    pool: Annotated[int | None, typer.Option(help="Draws at one node, pooled while all rewards are equal.")] = None,
+    generated_tests: Annotated[
+        int | None, typer.Option(help="Tests that the model writes to learn from; they never decide `solved`.")
+    ] = None,
     profile: Annotated[Literal["paper", "corrected"] | None, typer.Option(help="How the loss is formed.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of sampling and of the adapter.")] = None,
     learn: Annotated[bool, typer.Option("--learn/--no-learn", help="Train the adapter, or search only.")] = True,
@@ -89,6 +94,8 @@ def solve(
         "width": width,
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
+        "pool": pool,
+        "generated_tests": generated_tests,
         "profile": profile,
         "seed": seed,
         "learn": learn,
@@ -173,6 +180,9 @@ def serve(
     model: ModelOption = None,
     host: Annotated[str | None, typer.Option(help="Where to listen (default: POT_HOST, else 127.0.0.1).")] = None,
     port: Annotated[int | None, typer.Option(help="Port (default: POT_PORT, else 8719).")] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Folder where sessions are kept (default: POT_STATE, else in memory only).")
+    ] = None,
 ) -> None:
     """Put the policy behind HTTP, so that many graphs share one model."""
     from dataclasses import replace
@@ -180,14 +190,15 @@ def serve(
     from pot_agent.policy.server import serve as run
 
     env = Settings.from_env()
-    run(replace(env, model=model or env.model, host=host or env.host, port=env.port if port is None else port))
+    port = env.port if port is None else port
+    run(replace(env, model=model or env.model, host=host or env.host, port=port, state=state or env.state))
 
 
 def main() -> None:
     """The console script: runs the command and turns errors into one line and an exit code."""
     try:
         app()
-    except (SandboxUnavailableError, PolicyUnavailableError, MissingExtraError) as error:
+    except (SandboxUnavailableError, PolicyUnavailableError, MissingExtraError, StateFolderError) as error:
         _fail(error, 3)
     except (ConfigError, PotError) as error:
         _fail(error, 2)

@@ -21,6 +21,7 @@ LossNormalisation = Literal["sequence", "token", "constant"]
 KlEstimator = Literal["k3_ratio", "k3", "k2", "k1"]
 Reference = Literal["synced", "base", "current"]
 Moments = Literal["keep", "reset"]
+Divergence = Literal["reverse", "forward", "jsd"]
 Profile = Literal["paper", "corrected"]
 BudgetName = Literal["quick", "paper"]
 
@@ -29,6 +30,7 @@ SMALL_MODEL_PARAMETERS = 1_000_000_000
 the paper's 1e-4."""
 
 MAX_TARGETS = 1024
+MAX_GENERATED_TESTS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,9 @@ class SearchConfig:
     """Tokens of one thought."""
     max_prompt_tokens: int | None = None
     """Tokens of a prompt; None: the model's context less `max_new_tokens`."""
+    end_at_block: bool = False
+    """End a thought where its first block of code closes, since a thought is one program: what a model adds is neither
+    waited for nor trained on. Leave it off for models that write examples before their answer."""
     feedback_tokens: int = 200
     """Tokens of execution feedback shown for each thought of the history."""
     prior: Prior = "sample"
@@ -58,7 +63,10 @@ class SearchConfig:
     """Q as the mean or the max of the rewards backed up."""
     commit: CommitMode = "child"
     """`child`: the greedy thought joins the tree below the expanded node and the root stays. `reroot`: it becomes the
-    root, so at most `max_depth` iterations follow."""
+    root, so at most `max_depth` nodes are expanded."""
+    pool: int = 1
+    """Draws of `width` thoughts at one node, at most: while all rewards of its group are equal (nothing to learn), the
+    next iteration draws there again and the group is the union. 1: a group is one draw (paper)."""
 
     def __post_init__(self) -> None:
         require_count("iterations", self.iterations)
@@ -71,8 +79,10 @@ class SearchConfig:
             require_count("max_prompt_tokens", self.max_prompt_tokens)
         require_count("feedback_tokens", self.feedback_tokens, least=0)
         require_choice("prior", self.prior, ("sample", "rescore", "uniform"))
+        require_kind("end_at_block", self.end_at_block, bool, "True or False")
         require_choice("backup", self.backup, ("mean", "max"))
         require_choice("commit", self.commit, ("child", "reroot"))
+        require_count("pool", self.pool)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +151,11 @@ class GrpoConfig:
     adam_epsilon: float = 1e-8
     moments: Moments = "keep"
     """Adam's moments between updates: kept for the episode, or reset at each update."""
+    distil: float = 0.0
+    """Weight of self-distillation from feedback (SDPO, arXiv 2601.20802); 0: none. Above 0 a failed thought's feedback
+    is learned from where all rewards are equal too."""
+    distil_divergence: Divergence = "reverse"
+    """`reverse`: KL(student || teacher), as SDPO; `forward`: KL(teacher || student); `jsd`: Jensen-Shannon."""
 
     def __post_init__(self) -> None:
         require_count("epochs", self.epochs)
@@ -167,6 +182,8 @@ class GrpoConfig:
         object.__setattr__(self, "adam_betas", betas)
         require_finite("adam_epsilon", self.adam_epsilon, "a finite number above 0")
         require_choice("moments", self.moments, ("keep", "reset"))
+        require_finite("distil", self.distil, "a finite number, 0 or more", positive=False)
+        require_choice("distil_divergence", self.distil_divergence, ("reverse", "forward", "jsd"))
 
     @classmethod
     def corrected(cls, *, parameters: int | None = None) -> Self:
@@ -190,6 +207,11 @@ class PotConfig:
     """Wall-clock bound of one run, in seconds; None: none."""
     program_seconds: float = 10.0
     """CPU seconds of one test, where the problem does not say."""
+    generated_tests: int = 0
+    """Tests that the model is asked to write (at most 100), from the statement alone, once a group has not solved the
+    problem. They count in the reward that is trained on and nowhere else; without learning none are asked for."""
+    generated_weight: float = 0.3
+    """Their weight w: the training reward is (1 - w) x visible share + w x generated share."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -201,6 +223,11 @@ class PotConfig:
         if self.max_seconds is not None:
             require_finite("max_seconds", self.max_seconds, "a finite number of seconds above 0, or None")
         require_finite("program_seconds", self.program_seconds, "a finite number of seconds above 0")
+        require_count("generated_tests", self.generated_tests, least=0)
+        few = self.generated_tests <= MAX_GENERATED_TESTS
+        require(few, "generated_tests", self.generated_tests, f"at most {MAX_GENERATED_TESTS}")
+        weighs = is_finite(self.generated_weight) and 0.0 <= self.generated_weight <= 1.0
+        require(weighs, "generated_weight", self.generated_weight, "in [0, 1]")
         require_count("seed", self.seed, least=0)
         require(self.seed < 2**63, "seed", self.seed, "below 2**63")
 
@@ -211,8 +238,12 @@ class PotConfig:
 
     @classmethod
     def quick(cls, **changes: Any) -> Self:
-        """A budget for a CPU: 6 iterations of 3 thoughts of 256 tokens, prompts of 2,048 tokens, 4 s a test."""
-        search = SearchConfig(iterations=6, max_new_tokens=256, max_prompt_tokens=2048)
+        """A budget for a CPU: 4 iterations of 8 thoughts of 256 tokens, prompts of 2,048 tokens, 4 s a test.
+
+        Eight because a decoding step of eight rows takes little longer than one of three
+        (`benchmarks/bench_sampling.py`), and rewards of eight siblings are seldomer all alike.
+        """
+        search = SearchConfig(iterations=4, width=8, max_new_tokens=256, max_prompt_tokens=2048, end_at_block=True)
         return cls(search=search, program_seconds=4.0).change(**changes)
 
     @classmethod
@@ -286,19 +317,25 @@ class Settings:
     max_sessions: int = 64
     """POT_MAX_SESSIONS: sessions open at once in one policy."""
     lease_seconds: float = 3600.0
-    """POT_LEASE_SECONDS: a session unused for so long is closed."""
+    """POT_LEASE_SECONDS: a session unused for so long is closed; with a state folder, it only leaves memory."""
+    state: Path | None = None
+    """POT_STATE: folder where sessions are kept, so that they survive the process; None: in memory only."""
+    state_seconds: float = 7 * 24 * 3600.0
+    """POT_STATE_SECONDS: a session's folder unused for so long is removed."""
 
     def __post_init__(self) -> None:
         require_count("POT_PORT", self.port)
         require(self.port < 65536, "POT_PORT", self.port, "between 1 and 65535")
         require_kind("POT_HOST", self.host, str, "an address, as text")
         require_kind("POT_HOME", self.home, Path, "a pathlib.Path")
+        require_kind("POT_STATE", self.state, (Path, type(None)), "a pathlib.Path, or None")
         for name in ("policy", "token", "device"):
             value = getattr(self, name)
             shown = value if name != "token" else type(value).__name__
             require(isinstance(value, (str, type(None))), f"POT_{name.upper()}", shown, "text, or None")
         require_count("POT_MAX_SESSIONS", self.max_sessions)
         require_finite("POT_LEASE_SECONDS", self.lease_seconds, "a finite number of seconds above 0")
+        require_finite("POT_STATE_SECONDS", self.state_seconds, "a finite number of seconds above 0")
         if self.threads is not None:
             require_count("POT_THREADS", self.threads)
         if self.dtype is not None:
@@ -323,7 +360,9 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "max_sessions": int,
     "threads": int,
     "lease_seconds": float,
+    "state_seconds": float,
     "home": lambda text: Path(text).expanduser(),
+    "state": lambda text: Path(text).expanduser(),
 }
 
 

@@ -64,6 +64,12 @@ class DiskFullError(PotError, OSError):
     code = "disk_full"
 
 
+class StateFolderError(PotError, OSError):
+    """The folder where sessions are kept cannot be used: held by another process, or not to be written."""
+
+    code = "state_folder"
+
+
 class PolicyError(PotError, RuntimeError):
     """Base of what a policy refuses."""
 
@@ -82,6 +88,12 @@ class SessionConflictError(PolicyError, ValueError):
     code = "session_conflict"
 
 
+class RestoreError(PolicyError, ValueError):
+    """A session's folder that cannot be gone on from: another base model, another format, or changed bytes."""
+
+    code = "restore"
+
+
 class VersionError(PolicyError, ValueError):
     """An adapter version that is not the one expected, or is no longer kept; the message names both."""
 
@@ -98,6 +110,12 @@ class ContextLengthError(PolicyError, ValueError):
     """A prompt longer than the model's context leaves room for; the message names the limit, in tokens."""
 
     code = "context_length"
+
+
+class AdapterNotSampledError(PolicyError, AssertionError):
+    """The sampler was caught running another policy than the adapter that was just trained."""
+
+    code = "adapter_not_sampled"
 
 
 class CannotLearnError(PolicyError, NotImplementedError):

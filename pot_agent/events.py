@@ -4,13 +4,16 @@
 |---|---|---|
 | started | the problem was read | session, model, device, tests, evidence, iterations, width, learn, max_seconds |
 | warning | something a person should know | message |
-| selected | a leaf was chosen | iteration, leaf, depth, prompt_tokens, dropped (pairs cut from the history) |
-| tokens | while sampling | iteration, phase (propose, commit), tokens, seconds |
+| selected | a leaf was chosen | iteration, leaf, depth, draw, prompt_tokens, dropped (pairs cut from the history) |
+| tokens | while sampling | iteration, phase (propose, commit, tests), tokens, seconds |
 | thought | a thought was written | iteration, phase, index, tokens, finish_reason, logprob, program |
-| verdict | a thought was run | iteration, phase, index, verdict, score, passed, total, failure, cached |
+| generated | the model wrote tests | iteration, asked, kept, tokens, seconds |
+| verdict | a thought was run | iteration, phase, index, verdict, score, passed, total, failure, cached, generated |
 | update | internalize ended | iteration, and the receipt: version, skipped, loss, kl, grad_norm, ... |
 | committed | the greedy thought joined the tree | iteration, node, score, best |
 | finished | the run ended | stop_reason, solved, score, iterations, updates, seconds, tokens |
+
+`draw` is 1, more where draws at one node are pooled; a verdict's `generated` is the share of generated tests, apart.
 """
 
 from typing import Any

@@ -73,10 +73,16 @@ class Handles:
 
 def local_policy(model: str, settings: Settings) -> Policy:
     """The process's own policy for `model`, on the device that the settings name."""
-    from pot_agent.policy.local import default_policy
+    from pot_agent.policy.shared import default_policy
 
     return default_policy(
-        model, device=settings.device, dtype=settings.dtype, threads=settings.threads, home=settings.home
+        model,
+        device=settings.device,
+        dtype=settings.dtype,
+        threads=settings.threads,
+        home=settings.home,
+        state_dir=settings.state,
+        state_seconds=settings.state_seconds,
     )
 
 

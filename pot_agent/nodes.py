@@ -13,9 +13,11 @@ from typing import Literal
 from langgraph.runtime import get_runtime
 
 from pot_agent import tree as thought_tree
+from pot_agent.advice import warnings_about
 from pot_agent.config import PotConfig
 from pot_agent.errors import CancelledError, SandboxError, SessionNotFoundError
 from pot_agent.events import emit
+from pot_agent.group import draws_again, grade, teachers, training_rewards
 from pot_agent.handles import Handles, check_can_learn
 from pot_agent.node import Update
 from pot_agent.problem import Problem
@@ -46,7 +48,7 @@ class PotNodes:
         learns = config.learn and bool(problem.tests)
         session = f"pot-{uuid.uuid4().hex}"
         opened = policy.open(session, lora=config.lora if learns else None, seed=config.seed)
-        warnings = _warnings_about(problem, config)
+        warnings = warnings_about(problem, config)
         self._announce(problem, config, session, warnings)
         return {
             "state_version": STATE_VERSION,
@@ -60,8 +62,10 @@ class PotNodes:
             "programs": [],
             "root": ROOT,
             "leaf": ROOT,
+            "draws": 0,
             "thoughts": [],
             "rewards": {},
+            "generated": None,
             "receipt": None,
             "updates": 0,
             "tokens": 0,
@@ -73,7 +77,7 @@ class PotNodes:
         }
 
     def propose(self, state: PotState, stop: Event) -> Update:
-        """Select a leaf by PUCT and sample k thoughts there from the newest adapter."""
+        """Select a leaf by PUCT and sample k thoughts there from the newest adapter; or draw at the last one again."""
         return self._step(state, stop, self._propose)
 
     def execute(self, state: PotState, stop: Event) -> Update:
@@ -117,6 +121,11 @@ class PotNodes:
             return self._write(run, ROOT, n=1, temperature=0.0)
         if state["remaining_steps"] < STEPS_OF_AN_ITERATION:  # LangGraph wants a step to spare after the last
             return self._finish(run, "recursion_limit")
+        if draws_again(state, search):
+            again = self._write(
+                run, state["leaf"], n=search.width, temperature=search.temperature, draw=state["draws"] + 1
+            )
+            return {**again, "rewards": state["rewards"]}
         leaf = thought_tree.select(
             state["tree"], root=state["root"], c_puct=search.c_puct, max_depth=search.max_depth, backup=search.backup
         )
@@ -124,15 +133,16 @@ class PotNodes:
             return self._finish(run, "exhausted")
         return self._write(run, leaf, n=search.width, temperature=search.temperature)
 
-    def _write(self, run: Run, leaf: int, *, n: int, temperature: float) -> Update:
+    def _write(self, run: Run, leaf: int, *, n: int, temperature: float, draw: int = 1) -> Update:
         state, iteration, prompt = run.state, run.state["iteration"] + 1, run.prompt(leaf)
-        where = {"leaf": leaf, "depth": state["tree"][leaf]["depth"]}
+        where = {"leaf": leaf, "depth": state["tree"][leaf]["depth"], "draw": draw}
         emit("selected", iteration=iteration, **where, prompt_tokens=prompt.tokens, dropped=prompt.dropped)
         completions = run.sample(prompt.messages, "propose", iteration=iteration, n=n, temperature=temperature)
         programs, thoughts = run.collect(completions, "propose", iteration=iteration)
         return {
             "iteration": iteration,
             "leaf": leaf,
+            "draws": draw,
             "programs": programs,
             "thoughts": thoughts,
             "rewards": {},
@@ -144,27 +154,36 @@ class PotNodes:
         state, thoughts = run.state, run.state["thoughts"]
         if not run.problem.tests:
             return self._finish(run, "no_tests")
-        programs, tier = run.evaluate(state["programs"], thoughts, "propose")
+        programs, tier = run.evaluate(state["programs"], thoughts)
         known = scored(programs, thoughts)
-        if not known:
-            raise _sandbox_failed(programs, thoughts)
         tree = thought_tree.expand(
             state["tree"], state["leaf"], known, iteration=state["iteration"], version=state["version"]
         )
-        rewards = {thought["sample"]: thought["reward"] for thought in known}
-        update: Update = {"programs": programs, "tree": tree, "rewards": rewards, "tier": tier}
-        return self._finish(run, "solved", update) if _is_solved(tree) else update
+        run.so_far = {"programs": programs, "tree": tree, "tier": tier}
+        try:
+            if known and not _is_solved(tree):
+                grade(run)
+        finally:
+            run.announce(run.so_far["programs"], thoughts, "propose")
+        if not known:
+            raise _sandbox_failed(programs, thoughts)
+        if _is_solved(tree):
+            return self._finish(run, "solved", run.so_far)
+        samples = [*state["rewards"], *(thought["sample"] for thought in known)]
+        return {**run.so_far, "rewards": training_rewards(run, samples)}
 
     def _internalize(self, run: Run) -> Update:
         state, policy = run.state, self.handles.policy
         if not run.config.learn:
             emit("update", iteration=state["iteration"], version=state["version"], skipped="learning is off")
             return {"receipt": None}
+        grpo = run.config.grpo_for(policy.capabilities.parameters)
         receipt = policy.internalize(
             state["session"],
             version=state["version"],
             rewards=state["rewards"],
-            grpo=run.config.grpo_for(policy.capabilities.parameters),
+            grpo=grpo,
+            teachers=teachers(run) if grpo.distil else None,
             cancel=run.stop,
         ).to_dict()
         plain = {name: value for name, value in receipt.items() if not isinstance(value, dict)}
@@ -176,15 +195,16 @@ class PotNodes:
         state, search, iteration, leaf = run.state, run.search, run.state["iteration"], run.state["leaf"]
         completions = run.sample(run.prompt(leaf).messages, "commit", iteration=iteration, n=1, temperature=0.0)
         programs, thoughts = run.collect(completions, "commit", iteration=iteration)
-        programs, tier = run.evaluate(programs, thoughts, "commit")
+        programs, tier = run.evaluate(programs, thoughts)
         known = scored(programs, [run.at_sampling_temperature(thoughts[0])])
         tree = thought_tree.expand(
             state["tree"], leaf, known, iteration=iteration, version=state["version"], committed=True
         )
+        run.announce(programs, thoughts, "commit")
+        tokens = state["tokens"] + thoughts[0]["tokens"]
+        update = run.so_far = {"programs": programs, "tree": tree, "tier": tier, "tokens": tokens}
         if search.prior == "rescore":
-            tree = run.rescored(tree, leaf)
-        update: Update = {"programs": programs, "tree": tree, "tier": tier}
-        update["tokens"] = state["tokens"] + thoughts[0]["tokens"]
+            update["tree"] = tree = run.rescored(tree, leaf)
         root = state["root"]
         if known:
             node = _child_with(tree, leaf, known[0]["sample"])
@@ -206,7 +226,7 @@ class PotNodes:
         except CancelledError:
             if isinstance(stop, StopSignal) and stop.caller_is_gone:
                 raise  # nobody waits for a solution
-            update = self._finish(run, run.stop.reason or "cancelled")
+            update = self._finish(run, run.stop.reason or "cancelled", run.so_far)
         except SessionNotFoundError as error:
             raise SessionNotFoundError(
                 f"this run's adapter is gone from its policy ({error}): the process that held it has ended, or its "
@@ -217,7 +237,8 @@ class PotNodes:
 
     def _finish(self, run: Run, reason: StopReason, update: Update | None = None) -> Update:
         """End the run: the best so far is the solution, and the adapter is gone."""
-        state, warnings = run.state, list(run.state["warnings"])
+        state = {**run.state, **(update or {})}
+        warnings = list(state["warnings"])
         if reason == "recursion_limit":
             warnings.append(
                 "stopped by LangGraph's recursion limit with the best so far; raise it by config={'recursion_limit': "
@@ -225,7 +246,7 @@ class PotNodes:
             )
             emit("warning", message=warnings[-1])
         solution = solution_of(
-            {**state, **(update or {})},
+            state,
             reason,
             model=self.handles.policy.capabilities.model,
             seconds=run.seconds,
@@ -253,22 +274,6 @@ class PotNodes:
             emit("warning", message=warning)
 
 
-def _warnings_about(problem: Problem, config: PotConfig) -> list[str]:
-    if not problem.tests:
-        return [
-            "no tests were given and none were found in the statement: one greedy answer, not checked and nothing "
-            'learned. Give tests, for example tests=["assert add(1, 2) == 3"]'
-        ]
-    if config.learn and len(problem.tests) == 1:
-        return [
-            "with one visible test nothing can be learned: a thought scores 0 or 1, and a 1 ends the search; give two "
-            "tests or more"
-        ]
-    if config.learn and config.search.width == 1:
-        return ["with width 1 nothing can be learned: a group of one has no advantage; give a width of 2 or more"]
-    return []
-
-
 def _is_solved(tree: Tree) -> bool:
     index = thought_tree.best(tree)
     return index is not None and tree[index]["reward"] == 1.0
@@ -283,7 +288,8 @@ def _reason_to_end(run: Run, tree: Tree, root: int) -> StopReason | None:
         return "solved"
     if run.state["iteration"] >= run.search.iterations:
         return "iterations"
-    if thought_tree.select(tree, root=root, max_depth=run.search.max_depth) is None:
+    is_over = thought_tree.select(tree, root=root, max_depth=run.search.max_depth) is None
+    if is_over and not draws_again(run.state, run.search):
         return "exhausted"
     if run.state["remaining_steps"] <= STEPS_OF_AN_ITERATION:
         return "recursion_limit"

@@ -41,7 +41,7 @@ class _Block:
 
 def extract_program(completion: str, problem: Problem) -> Extracted:
     """The program in a completion; never an error, whatever a model wrote."""
-    text = _without_thought(completion.encode("utf-8", "replace").decode("utf-8"))
+    text = without_thought(completion.encode("utf-8", "replace").decode("utf-8"))
     entry_point = problem.entry_point
     block = _choose(list(_blocks(text)), entry_point)
     if block is None:
@@ -57,7 +57,7 @@ def extract_program(completion: str, problem: Problem) -> Extracted:
     return Extracted(program=program.strip("\n").rstrip() + "\n", reason=reason)
 
 
-def _without_thought(text: str) -> str:
+def without_thought(text: str) -> str:
     """The text after a reasoning model's thought; a chat template may have written its opening tag already."""
     if text.lstrip().startswith("<think>"):
         return text.partition(_THOUGHT_END)[2] or text.partition("<think>")[2]

@@ -4,24 +4,27 @@ A `Run` is built from the state at each step and thrown away after it; the state
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from pot_agent import tree as thought_tree
 from pot_agent.config import PotConfig
 from pot_agent.events import emit
 from pot_agent.handles import Handles, limits_of, seed_for
 from pot_agent.policy.base import Completion, Message
-from pot_agent.problem import Problem
+from pot_agent.problem import Problem, Test, parse_tests
 from pot_agent.prompts import Attempt, BuiltPrompt, build_messages, extract_program
 from pot_agent.rewards import Evaluation
+from pot_agent.rewards.agreement import marks_of, shares_of
 from pot_agent.state import Candidate, PotState, Program
 from pot_agent.stopping import StopSignal
 from pot_agent.tree import Thought, Tree
 
-Phase = Literal["propose", "commit"]
+Phase = Literal["propose", "commit", "tests"]
+Update = dict[str, Any]
+Found = TypeVar("Found")
 
 
 class Run:
@@ -36,6 +39,8 @@ class Run:
         self._began = time.monotonic()
         left = None if self.config.max_seconds is None else self.config.max_seconds - state["seconds"]
         self.stop = StopSignal(parent=stop, seconds=left)
+        self.so_far: Update = {}
+        """What this step has found and would be lost if it were stopped now."""
 
     @property
     def seconds(self) -> float:
@@ -50,17 +55,25 @@ class Run:
         return build_prompt(self.handles, self.problem, history, self.config)
 
     def sample(
-        self, messages: Sequence[Message], phase: Phase, *, iteration: int, n: int, temperature: float
+        self,
+        messages: Sequence[Message],
+        phase: Phase,
+        *,
+        iteration: int,
+        n: int,
+        temperature: float,
+        version: int | None = None,
     ) -> list[Completion]:
-        """Completions of `messages` from the newest version of this run's adapter."""
+        """Completions of `messages` from the newest version of this run's adapter, unless another is named."""
         return self.handles.policy.sample(
             self.state["session"],
-            version=self.state["version"],
+            version=self.state["version"] if version is None else version,
             messages=messages,
             n=n,
             temperature=temperature,
             max_tokens=self.search.max_new_tokens,
             seed=seed_for(self.config.seed, iteration, phase),
+            end_at_block=self.search.end_at_block and phase != "tests",
             cancel=self.stop,
             on_tokens=TokenTicker(iteration, phase),
         )
@@ -90,22 +103,47 @@ class Run:
             emit("thought", iteration=iteration, phase=phase, index=order, **_shown(thoughts[-1]), program=text)
         return programs, thoughts
 
-    def evaluate(
-        self, programs: list[Program], thoughts: Sequence[Candidate], phase: Phase
-    ) -> tuple[list[Program], str]:
+    def evaluate(self, programs: list[Program], thoughts: Sequence[Candidate]) -> tuple[list[Program], str]:
         """`programs` with those of `thoughts` run, side by side and each once; and the tier that they ran under."""
-        evaluated, sandbox = list(programs), self.handles.sandbox
+        evaluated = list(programs)
         new = sorted({thought["program"] for thought in thoughts if not programs[thought["program"]]["verdict"]})
-        with ThreadPoolExecutor(max_workers=max(1, min(len(new), sandbox.workers))) as pool:
-            evaluations = list(pool.map(self._evaluation, [programs[index]["text"] for index in new]))
+        evaluations = self._side_by_side(self._evaluation, [programs[index]["text"] for index in new])
         for index, evaluation in zip(new, evaluations, strict=True):
             evaluated[index] = _ran(programs[index]["text"], evaluation)
-        for order, thought in enumerate(thoughts):
-            program = evaluated[thought["program"]]
-            shown = {name: program[name] for name in ("verdict", "score", "passed", "total", "failure")}
-            cached = thought["program"] not in new
-            emit("verdict", iteration=self.state["iteration"], phase=phase, index=order, cached=cached, **shown)
         return evaluated, evaluations[0].tier if evaluations else self.state["tier"]
+
+    def grade(self, programs: Sequence[Program], generated: Sequence[Mapping[str, Any]]) -> list[Program]:
+        """`programs` with every one that was run graded on the generated tests too, side by side and each once."""
+        if not generated:
+            return list(programs)
+        tests = parse_tests(generated)
+        graded = [program.copy() for program in programs]
+        new = [program for program in graded if program["score"] is not None and not program["generated"]]
+        marks = self._side_by_side(lambda text: self._marks(text, tests), [program["text"] for program in new])
+        for program, row in zip(new, marks, strict=True):
+            program["generated"] = row
+        return graded
+
+    def announce(self, programs: Sequence[Program], thoughts: Sequence[Candidate], phase: Phase) -> None:
+        """The verdict of each thought, as events; the share of generated tests apart from it."""
+        shares = shares_of([program["generated"] for program in programs])
+        before: list[Program] = self.state["programs"]
+        for order, thought in enumerate(thoughts):
+            index = thought["program"]
+            shown = {name: programs[index][name] for name in ("verdict", "score", "passed", "total", "failure")}
+            shown |= {"cached": index < len(before) and bool(before[index]["verdict"]), "generated": shares[index]}
+            emit("verdict", iteration=self.state["iteration"], phase=phase, index=order, **shown)
+
+    def _side_by_side(self, judge: Callable[[str], Found], texts: Sequence[str]) -> list[Found]:
+        with ThreadPoolExecutor(max_workers=max(1, min(len(texts), self.handles.sandbox.workers))) as pool:
+            return list(pool.map(judge, texts))
+
+    def _marks(self, text: str, tests: Sequence[Test]) -> list[bool | None]:
+        problem, limits = self.problem, limits_of(self.problem, self.config)
+        judgement = self.handles.sandbox.judge(
+            text, tests, entry_point=problem.entry_point, setup=problem.setup, limits=limits, cancel=self.stop
+        )
+        return marks_of(judgement)
 
     def _evaluation(self, text: str) -> Evaluation:
         return self.handles.reward.evaluate(
@@ -147,12 +185,20 @@ class Run:
 
 def build_prompt(handles: Handles, problem: Problem, history: list[Attempt], config: PotConfig) -> BuiltPrompt:
     """Messages within `max_prompt_tokens`, or within what the model's context leaves beside the new tokens."""
-    search, policy = config.search, handles.policy
-    room = policy.capabilities.context_tokens - search.max_new_tokens
-    most = room if search.max_prompt_tokens is None else min(room, search.max_prompt_tokens)
     return build_messages(
-        problem, history, max_tokens=most, count=policy.count_tokens, feedback_tokens=search.feedback_tokens
+        problem,
+        history,
+        max_tokens=prompt_room(handles, config),
+        count=handles.policy.count_tokens,
+        feedback_tokens=config.search.feedback_tokens,
     )
+
+
+def prompt_room(handles: Handles, config: PotConfig) -> int:
+    """Tokens that a prompt may have."""
+    search = config.search
+    room = handles.policy.capabilities.context_tokens - search.max_new_tokens
+    return room if search.max_prompt_tokens is None else min(room, search.max_prompt_tokens)
 
 
 def scored(programs: Sequence[Program], thoughts: Sequence[Candidate]) -> list[Thought]:
@@ -165,7 +211,7 @@ def scored(programs: Sequence[Program], thoughts: Sequence[Candidate]) -> list[T
 
 
 def _unrun(text: str) -> Program:
-    return Program(text=text, score=None, verdict="", passed=0, total=0, feedback="", failure="")
+    return Program(text=text, score=None, verdict="", passed=0, total=0, feedback="", failure="", generated=[])
 
 
 def _ran(text: str, evaluation: Evaluation) -> Program:
@@ -177,6 +223,7 @@ def _ran(text: str, evaluation: Evaluation) -> Program:
         total=evaluation.total,
         feedback=evaluation.feedback,
         failure=evaluation.failure,
+        generated=[],
     )
 
 

@@ -47,4 +47,4 @@ def best_program(state: Mapping[str, Any]) -> Program:
         return programs[int(state["tree"][index]["program"])]
     if programs:
         return programs[0]
-    return Program(text="", score=0.0, verdict="", passed=0, total=0, feedback="", failure="")
+    return Program(text="", score=0.0, verdict="", passed=0, total=0, feedback="", failure="", generated=[])

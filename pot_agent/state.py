@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from pot_agent.errors import StateError
 from pot_agent.tree import Node
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 """Raised whenever a checkpoint of an older layout could not go on."""
 
 
@@ -40,7 +40,7 @@ class Solution(TypedDict):
     adapter_version: int
     seconds: float
     tokens: int
-    """Completion tokens sampled, commits included."""
+    """Completion tokens sampled, those of commits and of generated tests included."""
     verdict: str
     feedback: str
     """What the program got wrong, as the model was told it."""
@@ -60,6 +60,8 @@ class Program(TypedDict):
     total: int
     feedback: str
     failure: str
+    generated: list[bool | None]
+    """Whether it passes each of the generated tests; empty before they ran. Nothing but training looks at it."""
 
 
 class Candidate(TypedDict):
@@ -114,6 +116,8 @@ class PotContext(TypedDict, total=False):
     learn: bool
     profile: str
     seed: int
+    pool: int
+    generated_tests: int
 
 
 class PotState(PotInput, PotOutput, total=False):
@@ -134,9 +138,13 @@ class PotState(PotInput, PotOutput, total=False):
     root: int
     leaf: int
     """The node being expanded."""
+    draws: int
+    """How many times in a row thoughts were drawn at `leaf`: more than once where groups are pooled."""
     thoughts: list[Candidate]
     rewards: dict[str, float]
-    """Reward by sample id: the group that `internalize` trains on."""
+    """Training reward by sample id: the group that `internalize` trains on, earlier draws at `leaf` included."""
+    generated: list[dict[str, Any]] | None
+    """The generated tests that are kept, as `test_to_dict` gives them; None before the model was asked."""
     receipt: dict[str, Any] | None
     updates: int
     tokens: int

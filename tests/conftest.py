@@ -3,8 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pot_agent.sandbox.local import LocalSandbox
+
+# The same examples each time, and no test fails because the machine was busy.
+settings.register_profile("pot", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("pot")
 
 
 @pytest.fixture(scope="session")

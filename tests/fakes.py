@@ -60,6 +60,7 @@ class ScriptedPolicy:
         max_tokens: int = 256,
         seed: int = 0,
         stop: Sequence[str] = (),
+        end_at_block: bool = False,
         cancel: Event | None = None,
         on_tokens: Callable[[int], None] | None = None,
     ) -> list[Completion]:
@@ -102,9 +103,11 @@ class ScriptedPolicy:
         version: int,
         rewards: Mapping[str, float],
         grpo: GrpoConfig,
+        teachers: Mapping[str, Sequence[Message]] | None = None,
         cancel: Event | None = None,
     ) -> Receipt:
-        self.calls.append(("internalize", {"version": version, "rewards": dict(rewards), "grpo": grpo}))
+        asked = {"version": version, "rewards": dict(rewards), "grpo": grpo, "teachers": teachers}
+        self.calls.append(("internalize", asked))
         digest = repr((session, version, sorted(rewards.items())))
         if digest not in self.receipts:
             self._check(session, version)
@@ -114,6 +117,14 @@ class ScriptedPolicy:
                 digest=digest, version=self.versions[session], parent_version=version, skipped=skipped, steps=3
             )
         return self.receipts[digest]
+
+    def snapshot(self, session: str) -> SessionInfo:
+        self.calls.append(("snapshot", {"session": session}))
+        return SessionInfo(session=session, version=self.versions[session])
+
+    def restore(self, session: str) -> SessionInfo:
+        self.calls.append(("restore", {"session": session}))
+        return SessionInfo(session=session, version=self.versions[session])
 
     def close(self, session: str) -> None:
         self.calls.append(("close", {"session": session}))

@@ -21,9 +21,9 @@ def test_the_paper_budget_is_the_papers() -> None:
     assert (config.lora.rank, config.lora.alpha, config.lora.dropout) == (8, 16.0, 0.0)
 
 
-def test_the_quick_budget_is_six_iterations_of_three_thoughts_of_256_tokens() -> None:
+def test_the_quick_budget_is_four_iterations_of_eight_thoughts_of_256_tokens() -> None:
     search = PotConfig.quick().search
-    assert (search.iterations, search.width, search.max_new_tokens, search.max_prompt_tokens) == (6, 3, 256, 2048)
+    assert (search.iterations, search.width, search.max_new_tokens, search.max_prompt_tokens) == (4, 8, 256, 2048)
 
 
 def test_the_profile_decides_the_loss_and_small_models_learn_faster_in_corrected() -> None:
@@ -37,7 +37,7 @@ def test_the_profile_decides_the_loss_and_small_models_learn_faster_in_corrected
 
 def test_flat_changes_reach_the_search_and_none_leaves_a_field_alone() -> None:
     config = PotConfig.quick(iterations=2, seed=5, width=None, learn=None)
-    assert (config.search.iterations, config.search.width, config.seed, config.learn) == (2, 3, 5, True)
+    assert (config.search.iterations, config.search.width, config.seed, config.learn) == (2, 8, 5, True)
     assert PotConfig(max_seconds=3.0).change(max_seconds=None).max_seconds is None
 
 
@@ -141,6 +141,7 @@ def test_targets_as_a_list_are_the_same_as_a_tuple() -> None:
         (Settings, "port", "x"),
         (Settings, "model", 5),
         (Settings, "home", 5),
+        (Settings, "state", "x"),
         (Settings, "host", 5),
         (Settings, "device", 5),
     ],
@@ -175,6 +176,14 @@ def test_settings_come_from_variables_named_after_the_fields() -> None:
     )
     assert (settings.model, settings.port, settings.lease_seconds, settings.device) == ("m", 99, 5.0, None)
     assert settings.home == Path.home() / "x"
+    assert settings.state is None
+
+
+def test_the_state_folder_and_its_age_come_from_variables() -> None:
+    settings = Settings.from_env({"POT_STATE": "~/kept", "POT_STATE_SECONDS": "60"})
+    assert (settings.state, settings.state_seconds) == (Path.home() / "kept", 60.0)
+    with pytest.raises(ConfigError, match="POT_STATE_SECONDS must be a finite number of seconds above 0"):
+        Settings(state_seconds=0)
 
 
 @pytest.mark.parametrize(("name", "value"), [("POT_PORT", "http"), ("POT_PORT", "0"), ("POT_DTYPE", "int4")])

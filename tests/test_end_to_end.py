@@ -5,9 +5,8 @@ that groups differ and the adapter is trained. What is claimed is that the parts
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -24,7 +23,9 @@ from tests.policy.serving import serving
 from tests.tiny import make_tiny_model
 
 PROBLEM = {"problem": "Write add.", "tests": ["assert add(1, 2) == 3", "assert add(2, 2) == 4"]}
-CONFIG = PotConfig.quick(iterations=2, max_new_tokens=12, max_prompt_tokens=480, grpo=GrpoConfig(learning_rate=1e-2))
+CONFIG = PotConfig.quick(
+    iterations=2, width=3, max_new_tokens=12, max_prompt_tokens=480, grpo=GrpoConfig(learning_rate=1e-2)
+)
 EXAMPLES = Path(__file__).parent.parent / "examples" / "problems"
 
 
@@ -86,16 +87,8 @@ class LosesAnAnswer(LocalPolicy):
     lost = False
     receipts: list[Receipt]
 
-    def internalize(
-        self,
-        session: str,
-        *,
-        version: int,
-        rewards: Mapping[str, float],
-        grpo: GrpoConfig,
-        cancel: Event | None = None,
-    ) -> Receipt:
-        receipt = super().internalize(session, version=version, rewards=rewards, grpo=grpo, cancel=cancel)
+    def internalize(self, *given: Any, **named: Any) -> Receipt:
+        receipt = super().internalize(*given, **named)
         self.receipts = [*getattr(self, "receipts", []), receipt]
         if not self.lost:
             self.lost = True

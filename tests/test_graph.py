@@ -27,7 +27,7 @@ PROBLEM = {"problem": "Write add(a, b).", "tests": TESTS}
 
 
 def agent(policy: ScriptedPolicy, sandbox: Any, *, checkpointer: Any = None, reward: Any = None, **changes: Any) -> Any:
-    config = PotConfig.quick(**{"iterations": 2, **changes})
+    config = PotConfig.quick(**{"iterations": 2, "width": 3, **changes})
     return create_pot_agent(policy, sandbox, config=config, checkpointer=checkpointer, reward=reward)
 
 
@@ -536,7 +536,7 @@ def test_a_chat_model_asked_to_learn_is_an_error_when_the_graph_is_built() -> No
 
 def test_a_chat_model_can_search(sandbox: Any) -> None:
     graph = create_pot_agent(
-        FakeListChatModel(responses=[ZERO, HALF, HALF, GOOD]), sandbox, config=PotConfig.quick(learn=False)
+        FakeListChatModel(responses=[ZERO, HALF, HALF, GOOD]), sandbox, config=PotConfig.quick(learn=False, width=3)
     )
     solution = graph.invoke(PROBLEM)["solution"]
     assert solution["solved"] is True

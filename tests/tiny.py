@@ -4,11 +4,14 @@ Two Llama layers with random weights from a seed, and a byte-level BPE tokenizer
 as any model is. Its text is noise.
 """
 
+from functools import partial
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -44,14 +47,14 @@ def make_tokenizer(vocabulary: int = 384) -> PreTrainedTokenizerFast:
     )
 
 
-def make_tiny_model(folder: Path, *, seed: int = 0, context: int = 512, hidden: int = 48) -> Path:
+def make_tiny_model(folder: Path, *, seed: int = 0, context: int = 512, hidden: int = 48, layers: int = 2) -> Path:
     """Save the tiny model and its tokenizer to `folder`, and return it. Equal arguments, equal weights."""
     tokenizer = make_tokenizer()
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=hidden,
         intermediate_size=2 * hidden,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=context,
@@ -67,3 +70,14 @@ def make_tiny_model(folder: Path, *, seed: int = 0, context: int = 512, hidden: 
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def make_norms_exact(model: nn.Module) -> None:
+    """Let a float64 model compute in float64 throughout: Llama's norms always pass through float32."""
+    for module in model.modules():
+        if isinstance(module, LlamaRMSNorm):
+            module.forward = partial(_exact_norm, module.weight, module.variance_epsilon)
+
+
+def _exact_norm(weight_H: Tensor, epsilon: float, x_NTH: Tensor) -> Tensor:
+    return weight_H * x_NTH * torch.rsqrt(x_NTH.square().mean(-1, keepdim=True) + epsilon)

@@ -11,7 +11,7 @@ import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictFloat, StrictInt, StrictStr
 
 from pot_agent.config import GrpoConfig, LoraConfig
-from pot_agent.policy.base import Completion
+from pot_agent.policy.base import Completion, Message
 from pot_agent.policy.wire import from_wire
 
 WireFloat = Annotated[StrictFloat, BeforeValidator(from_wire)]
@@ -73,6 +73,7 @@ class SampleBody(_Body):
     max_tokens: StrictInt = 256
     seed: StrictInt = 0
     stop: list[StrictStr] = []
+    end_at_block: bool = False
 
 
 class ScoreBody(_Body):
@@ -99,6 +100,16 @@ class InternalizeBody(_Body):
     version: StrictInt
     rewards: dict[str, WireFloat]
     grpo: GrpoBody  # type: ignore[valid-type]
+    teachers: dict[str, list[MessageBody]] | None = None
+
+    def teacher_messages(self) -> dict[str, list[Message]] | None:
+        """The teachers' prompts by sample id."""
+        if self.teachers is None:
+            return None
+        return {
+            sample: [Message(role=m.role, content=m.content) for m in messages]
+            for sample, messages in self.teachers.items()
+        }
 
     def grpo_config(self) -> GrpoConfig:
         """The plain configuration; receipts are looked up by its digest."""

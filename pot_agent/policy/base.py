@@ -84,9 +84,15 @@ class Receipt:
     loss: float | None = None
     """Loss of the first epoch, before any step (the value that is minimised: -objective)."""
     loss_last: float | None = None
-    """Loss of the last epoch."""
+    """Loss of the last epoch. It is the sum of the three parts below."""
+    policy_loss: float | None = None
+    """The clipped surrogate's part of `loss_last`."""
+    kl_loss: float | None = None
+    """The KL term's part of `loss_last`, beta included."""
+    distil_loss: float | None = None
+    """Self-distillation's part of `loss_last`, its weight included."""
     kl: float | None = None
-    """Mean per-token KL(new policy || reference) of the last epoch's forward, in nats (k3 estimate)."""
+    """Mean per-token KL(new policy || reference) of the last epoch's forward, in nats (k3, weighted by new / old)."""
     clip_fraction: float | None = None
     """Share of completion tokens whose ratio left [1 - eps, 1 + eps], mean over epochs."""
     grad_norm: float | None = None
@@ -95,9 +101,19 @@ class Receipt:
     """L2 norm of all adapter parameters after the update."""
     sampler_gap: float | None = None
     """Mean |sampler log-probability - trainer log-probability| at the parent version, in nats per token."""
+    sampler_kl: float | None = None
+    """Mean per-token KL(sampler || trainer) at the parent version, in nats (k3)."""
+    canary: str | None = None
+    """`reached`: the sampler was shown to run the new version; `undetermined`: the step is too small to tell."""
+    canary_gap: float | None = None
+    """Distance of the sampler from the trainer's new version on the canary's tokens, root mean square, in nats."""
     tokens: int = 0
     """Completion tokens trained on, in one epoch."""
+    flops: float | None = None
+    """Estimate of the update's floating-point operations (formula: `policy/flops.py`)."""
     seconds: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
+    """Seconds of each phase: reference, teacher, epochs (forward and backward), optimizer, canary."""
     rewards: dict[str, float] = field(default_factory=dict)
     advantages: dict[str, float] = field(default_factory=dict)
 
@@ -138,13 +154,15 @@ class Policy(Protocol):
         max_tokens: int = 256,
         seed: int = 0,
         stop: Sequence[str] = (),
+        end_at_block: bool = False,
         cancel: Event | None = None,
         on_tokens: Callable[[int], None] | None = None,
     ) -> list[Completion]:
         """Sample `n` completions of one prompt from one version; `temperature=0` is greedy.
 
         Full softmax at `temperature`: no top-k, no top-p, no penalties. A completion ends at the model's end-of-turn
-        token, at one of the `stop` strings (left out of `text`), or after `max_tokens`. `cancel` ends the call within
+        token, at one of the `stop` strings (left out of `text`), after `max_tokens`, or, with `end_at_block`, where its
+        first block of code closes (the fence is the last of `text`). `cancel` ends the call within
         one decoding step with `CancelledError`; `on_tokens` is told the running total of tokens, in process only.
         Raises `ContextLengthError`, `VersionError`, `SessionNotFoundError`, `ConfigError`.
         """
@@ -163,9 +181,13 @@ class Policy(Protocol):
         version: int,
         rewards: Mapping[str, float],
         grpo: GrpoConfig,
+        teachers: Mapping[str, Sequence[Message]] | None = None,
         cancel: Event | None = None,
     ) -> Receipt:
         """One GRPO update on a group of samples of one prompt and one version; `rewards` by sample id.
+
+        `teachers` gives, by sample id, the prompt under which this same policy is that sample's teacher (the problem
+        with the program and the feedback it earned); they count where `grpo.distil` is above 0.
 
         Idempotent: the receipt of an equal call is returned before the version is even looked at.
         Raises `VersionError`, `SampleError`, `CannotLearnError`, `SessionNotFoundError`. On any error, and when
@@ -173,12 +195,27 @@ class Policy(Protocol):
         """
         ...
 
+    def snapshot(self, session: str) -> SessionInfo:
+        """Keep the newest version until the session is closed, however many follow; sampling it goes on working.
+
+        On the disk too, where the policy has a state folder. Raises `SessionNotFoundError`, `DiskFullError`.
+        """
+        ...
+
+    def restore(self, session: str) -> SessionInfo:
+        """Open a session from the state folder at its newest version, to go on as if nothing had happened.
+
+        The other calls restore a session by themselves; this one says where it is. One that is open stays as it is.
+        Raises `SessionNotFoundError`, and `RestoreError` for other base weights, another format or changed bytes.
+        """
+        ...
+
     def close(self, session: str) -> None:
-        """Drop the session, its adapter and its journal. Closing one that is not open does nothing."""
+        """Drop the session: adapter, journal and folder. Closing one that is not there does nothing."""
         ...
 
     def shutdown(self) -> None:
-        """Release everything this policy holds (weights, connections). Idempotent."""
+        """Release everything this policy holds (weights, connections), but not what is on the disk. Idempotent."""
         ...
 
     def __enter__(self) -> Self: ...

@@ -37,10 +37,11 @@ class _Room(DynamicLayer):  # type: ignore[misc]
     def get_seq_length(self) -> int:
         return self._length
 
-    def widen(self, rows: int) -> None:
-        """One row becomes `rows` equal ones."""
-        self._key_buffer = self._key_buffer.expand(rows, -1, -1, -1).contiguous()
-        self._value_buffer = self._value_buffer.expand(rows, -1, -1, -1).contiguous()
+    def widen(self, rows: int, more: int) -> None:
+        """One row becomes `rows` equal ones, with room for so many more positions."""
+        self._room += more
+        self._key_buffer = _widened(self.keys, rows, self._room)
+        self._value_buffer = _widened(self.values, rows, self._room)
         self._show()
 
     def keep(self, rows: Tensor) -> None:
@@ -60,6 +61,12 @@ def _buffer(states: Tensor, room: int) -> Tensor:
     return states.new_empty(rows, heads, room, size)
 
 
+def _widened(states: Tensor, rows: int, room: int) -> Tensor:
+    buffer = _buffer(states.expand(rows, -1, -1, -1), room)
+    buffer[:, :, : states.shape[2]] = states
+    return buffer
+
+
 class DecodingCache(Cache):  # type: ignore[misc]
     """A prompt's cache, prefilled once as one row, then widened to n and narrowed as rows finish."""
 
@@ -67,10 +74,10 @@ class DecodingCache(Cache):  # type: ignore[misc]
         self._rooms = [_Room(room) for _ in range(layers)]
         super().__init__(layers=list(self._rooms))
 
-    def widen(self, rows: int) -> None:
-        """One row becomes `rows` equal ones."""
+    def widen(self, rows: int, more: int) -> None:
+        """One row becomes `rows` equal ones, with room for so many more positions."""
         for layer in self._rooms:
-            layer.widen(rows)
+            layer.widen(rows, more)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop all other rows."""

@@ -21,6 +21,7 @@ from langchain_core.messages.utils import convert_to_messages, count_tokens_appr
 from pot_agent.config import GrpoConfig, LoraConfig
 from pot_agent.errors import CancelledError, CannotLearnError, PolicyError, SessionConflictError, SessionNotFoundError
 from pot_agent.policy.base import Capabilities, Completion, FinishReason, Message, Receipt, SessionInfo
+from pot_agent.policy.blocks import end_of_first_block
 
 log = logging.getLogger(__name__)
 
@@ -93,17 +94,18 @@ class ChatModelPolicy:
         max_tokens: int = 256,
         seed: int = 0,
         stop: Sequence[str] = (),
+        end_at_block: bool = False,
         cancel: Event | None = None,
         on_tokens: Callable[[int], None] | None = None,
     ) -> list[Completion]:
-        """`n` calls side by side. `seed` is sent only where `parameters` names it."""
+        """`n` calls side by side. `seed` is sent only where `parameters` names it; `end_at_block` cuts what comes."""
         if session not in self._sessions:
             raise SessionNotFoundError(f"session {session} is not open; open it first", value=session)
         wanted = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
         bound = self._accepted(wanted | ({"stop": list(stop)} if stop else {}))
         prompt = convert_to_messages([dict(message) for message in messages])
         replies = self._call_all(prompt, bound, n, cancel)
-        completions = [_completion(session, reply) for reply in replies]
+        completions = [_completion(session, reply, end_at_block) for reply in replies]
         if on_tokens is not None:
             on_tokens(sum(completion.tokens for completion in completions))
         return completions
@@ -143,6 +145,7 @@ class ChatModelPolicy:
         version: int,
         rewards: Mapping[str, float],
         grpo: GrpoConfig,
+        teachers: Mapping[str, Sequence[Message]] | None = None,
         cancel: Event | None = None,
     ) -> Receipt:
         """Refused: a chat model has no weights here."""
@@ -150,6 +153,16 @@ class ChatModelPolicy:
             f"{self.capabilities.model} cannot learn: it has no weights to train here; search with learn=False",
             value=self.capabilities.model,
         )
+
+    def snapshot(self, session: str) -> SessionInfo:
+        """The base is all there is, and stays."""
+        return self.restore(session)
+
+    def restore(self, session: str) -> SessionInfo:
+        """The session where it is open; nothing is kept beyond this process."""
+        if session not in self._sessions:
+            raise SessionNotFoundError(f"session {session} is not open; open it first", value=session)
+        return SessionInfo(session=session, version=0)
 
     def close(self, session: str) -> None:
         """Forget the session."""
@@ -168,14 +181,14 @@ class ChatModelPolicy:
         self.shutdown()
 
 
-def _completion(session: str, reply: AIMessage) -> Completion:
+def _completion(session: str, reply: AIMessage, end_at_block: bool) -> Completion:
     usage = reply.usage_metadata
     reason = reply.response_metadata.get("finish_reason") or reply.response_metadata.get("stop_reason")
     finish: FinishReason = "length" if reason in _LENGTH else "stop"
     text = str(reply.text).encode("utf-8", "replace").decode("utf-8")
     return Completion(
         sample_id=f"{session}:{uuid.uuid4().hex}",
-        text=text,
+        text=text[: end_of_first_block(text)] if end_at_block else text,
         tokens=usage["output_tokens"] if usage else count_tokens_approximately([reply]),
         logprob=None,
         finish_reason=finish,

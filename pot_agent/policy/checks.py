@@ -98,6 +98,23 @@ def check_rewards(rewards: Any) -> None:
             )
 
 
+def check_teachers(teachers: Any, rewards: Mapping[str, float]) -> None:
+    """Messages for some of the samples that have a reward, or None."""
+    if teachers is None:
+        return
+    if not isinstance(teachers, Mapping):
+        raise ConfigError(f"teachers must map sample ids to messages, got {_short(teachers)}", value=teachers)
+    unknown = [sample_id for sample_id in teachers if sample_id not in rewards]
+    if unknown:
+        raise SampleError(
+            f"teachers name {len(unknown)} samples that have no reward, {_short(unknown[0])} for one; give each of "
+            "them a reward, or leave it out",
+            value=unknown,
+        )
+    for messages in teachers.values():
+        check_messages(messages)
+
+
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 

@@ -72,6 +72,7 @@ class HttpPolicy:
         max_tokens: int = 256,
         seed: int = 0,
         stop: Sequence[str] = (),
+        end_at_block: bool = False,
         cancel: Event | None = None,
         on_tokens: Callable[[int], None] | None = None,
     ) -> list[Completion]:
@@ -88,6 +89,7 @@ class HttpPolicy:
             "max_tokens": max_tokens,
             "seed": seed,
             "stop": stop,
+            "end_at_block": bool(end_at_block),
         }
         body = self._connection.call("POST", _path(session, "sample"), asked, twice=False, cancel=cancel)
         return self._read(body, lambda: [_build(Completion, item) for item in body["completions"]])
@@ -111,14 +113,26 @@ class HttpPolicy:
         version: int,
         rewards: Mapping[str, float],
         grpo: GrpoConfig,
+        teachers: Mapping[str, Sequence[Message]] | None = None,
         cancel: Event | None = None,
     ) -> Receipt:
         """One GRPO update. Sent again when the connection breaks: the receipt makes that safe."""
         checks.check_version(version)
         checks.check_rewards(rewards)
-        asked = {"version": version, "rewards": rewards, "grpo": asdict(grpo)}
+        checks.check_teachers(teachers, rewards)
+        asked = {"version": version, "rewards": rewards, "grpo": asdict(grpo), "teachers": teachers}
         body = self._connection.call("POST", _path(session, "internalize"), asked, twice=True, cancel=cancel)
         return self._read(body, lambda: _build(Receipt, body))
+
+    def snapshot(self, session: str) -> SessionInfo:
+        """Keep the newest version on the server until the session is closed."""
+        body = self._connection.call("POST", _path(session, "snapshot"), twice=True)
+        return self._read(body, lambda: _build(SessionInfo, body))
+
+    def restore(self, session: str) -> SessionInfo:
+        """Open a session from the server's state folder."""
+        body = self._connection.call("POST", _path(session, "restore"), twice=True)
+        return self._read(body, lambda: _build(SessionInfo, body))
 
     def close(self, session: str) -> None:
         """Drop the session on the server."""

@@ -9,7 +9,6 @@ name, syncs it and renames it; the other waits and finds it. A killed one leaves
 one sweeps.
 """
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pot_agent.errors import ConfigError, DiskFullError, MissingExtraError, ModelNotFoundError
+from pot_agent.policy.files import is_full, sync_path, sync_tree
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ WIDE_PARAMETERS = 1_000_000_000
 SLACK_BYTES = 32 * 2**20
 """Room for the tokenizer and the configuration next to the weights."""
 _DIGEST_CHARACTERS = 16
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def models_folder(home: Path) -> Path:
@@ -119,12 +118,12 @@ def _convert_into(folder: Path, gguf: Path, digest: str) -> None:
         tokenizer.save_pretrained(temporary)
         origin = {"file": gguf.name, "sha256": digest, "bytes": gguf.stat().st_size}
         (temporary / ORIGIN).write_text(json.dumps(origin, indent=1))
-        _sync(temporary)
+        sync_tree(temporary)
         temporary.rename(folder)
-        _sync_path(folder.parent)
+        sync_path(folder.parent)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        if _is_full(error):
+        if is_full(error):
             raise _disk_full(folder.parent, needed, shutil.disk_usage(folder.parent).free) from error
         raise
 
@@ -156,27 +155,6 @@ def _read_gguf(gguf: Path) -> tuple[Any, Any]:
     return (model.to(torch.bfloat16) if model.num_parameters() >= WIDE_PARAMETERS else model), tokenizer
 
 
-def _sync(folder: Path) -> None:
-    for file in sorted(folder.rglob("*")):
-        _sync_path(file)
-    _sync_path(folder)
-
-
-def _sync_path(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _is_full(error: BaseException) -> bool:
-    """Whether the disk is full; safetensors wraps the system's error in one of its own, as text."""
-    if isinstance(error, OSError) and error.errno in _FULL:
-        return True
-    return any(f"os error {number}" in str(error) for number in _FULL)
-
-
 def _disk_full(place: Path, needed: int, free: int) -> DiskFullError:
     return DiskFullError(
         f"no room for the converted model in {place}: it needs {needed:,} bytes and {free:,} are free; make room, or "
@@ -192,7 +170,7 @@ def _disk_errors(place: Path) -> Iterator[None]:
     except (DiskFullError, ModelNotFoundError, MissingExtraError):
         raise
     except OSError as error:
-        if error.errno in _FULL:
+        if is_full(error):
             raise _disk_full(place, SLACK_BYTES, 0) from error
         raise ConfigError(
             f"the model cache cannot be written: {place} ({error.strerror or error}); set POT_HOME to a folder that "

@@ -1,25 +1,27 @@
-"""Linear layers of few rows on a CPU, with weights packed once for oneDNN.
+"""Linear layers on a CPU, with weights packed once for oneDNN: few rows above all.
 
 `F.linear` on a handful of float32 rows reads the weights at a fraction of the memory's speed (3 rows through the
-output head of a 135M model: 34 ms; packed: 3 ms). Packed weights hold the same numbers in another order; sums are
-formed in another order too, so outputs equal those of `F.linear` to float32 rounding (relative 1e-5), not bit for bit.
+output head of a 135M model: 34 ms; packed: 3 ms), and 512 rows are no slower packed (17 ms for 21). Packed weights hold
+the same numbers in another order; sums are formed in another order too, so outputs equal those of `F.linear` to float32
+rounding (relative 1e-5), not bit for bit.
 
 Limits: float32 on a CPU with oneDNN; the packed copy doubles the memory of the weights, so models above
 `PACK_LIMIT_BYTES` are left as they are. The operators are torch's own but private: where they are missing, nothing is
 packed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from pot_agent.policy.huge_pages import on_huge_pages
+
 PACK_LIMIT_BYTES = 4 * 2**30
 """Weights above this many bytes are not packed."""
-FEW_ROWS = 16
-"""More rows than this go through `F.linear`, which is as fast for them."""
 _TYPICAL_ROWS = 4
+"""The order is chosen for so few rows; many are no slower by it."""
 
 Linear = Callable[[Tensor], Tensor]
 
@@ -43,15 +45,31 @@ def plain_linear(layer: nn.Linear) -> Linear:
 
 
 def packed_linear(layer: nn.Linear) -> Linear:
-    """The layer with a packed copy of its weights for few rows. The weights must not change afterwards."""
-    weight, bias = layer.weight.detach(), layer.bias
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight, _TYPICAL_ROWS)
-    pointwise = torch.ops.mkldnn._linear_pointwise
+    """The layer with a packed copy of its weights. The weights must not change afterwards."""
+    return joined_linear([layer], pack=True)
 
-    def forward(x: Tensor) -> Tensor:
-        if x.numel() > FEW_ROWS * x.shape[-1]:
-            return linear(x, weight, bias)
-        result: Tensor = pointwise(x, packed, bias, "none", [], "")
-        return result
 
-    return forward
+def joined_linear(layers: Sequence[nn.Linear], *, pack: bool) -> Linear:
+    """Layers over the same input, their results side by side; packed, they are one product."""
+    if not pack:
+        products = [plain_linear(layer) for layer in layers]
+        return products[0] if len(products) == 1 else lambda x: torch.cat([product(x) for product in products], -1)
+    weights = [layer.weight.detach() for layer in layers]
+    packed = _reorder(weights[0] if len(weights) == 1 else torch.cat(weights))
+    bias, pointwise = _joined_bias(layers), torch.ops.mkldnn._linear_pointwise
+    return lambda x: pointwise(x, packed, bias, "none", [], "")
+
+
+def _joined_bias(layers: Sequence[nn.Linear]) -> Tensor | None:
+    if all(layer.bias is None for layer in layers):
+        return None
+    return torch.cat(
+        [layer.weight.new_zeros(layer.out_features) if layer.bias is None else layer.bias for layer in layers]
+    )
+
+
+def _reorder(weight_OI: Tensor) -> Tensor:
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_OI, _TYPICAL_ROWS)
+    if hasattr(torch.ops.mkldnn, "data_ptr"):
+        on_huge_pages(torch.ops.mkldnn.data_ptr(packed), weight_OI.numel() * weight_OI.element_size())
+    return packed

@@ -1,47 +1,94 @@
 """The model as the sampler runs it: frozen linear layers by the shortest way, one adapter version on top.
 
-peft's forward costs more Python than arithmetic when there are three rows. Here each linear layer's forward is
-replaced, for the duration of a call, by its (packed) product plus x A^T B^T * scale, in the types that peft's layer
-uses. That sampler and trainer agree is tested, never assumed.
+Models of the Llama family go through the lean decoder (`lean.py`), all others through transformers, whose linear
+layers' forward is then replaced, for the duration of a call, by its (packed) product plus the adapter's part: peft's
+forward costs more Python than arithmetic when there are three rows. That sampler and trainer agree is tested, never
+assumed.
 
 Limits: the forward methods are swapped on the modules themselves, so only one thread may be inside at a time, and
 nothing may train meanwhile: callers hold the policy's lock.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 from torch import Tensor, nn
-from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
 from pot_agent.policy.adapters import AdapterLayout
+from pot_agent.policy.cache import DecodingCache
 from pot_agent.policy.cpu_linear import Linear, can_pack, packed_linear, plain_linear
+from pot_agent.policy.head import backbone_of
+from pot_agent.policy.lean import LeanModel, lean_model
+from pot_agent.policy.low_rank import adapted
+
+
+class Decoder(Protocol):
+    """One call's decoding: the prompt in parts, then rows token by token."""
+
+    def prefill(self, ids_P: Tensor, check: Callable[[], None]) -> Tensor:
+        """The hidden state after these tokens, [1, H]. `check` is called now and then, and may raise."""
+        ...
+
+    def widen(self, rows: int, room: int) -> None:
+        """The prompt becomes `rows` equal rows, with room for so many tokens each."""
+        ...
+
+    def step(self, ids_N: Tensor) -> Tensor:
+        """The hidden state after one more token of each row, [N, H]."""
+        ...
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Drop all other rows."""
+        ...
 
 
 class FastForward:
-    """The linear layers of one model, packed at first use where that helps."""
+    """One model's decoders; weights are packed at first use where that helps."""
 
     def __init__(self, model: PreTrainedModel, linears: Mapping[str, nn.Linear]) -> None:
         self._model = model
         self._linears = dict(linears)
         head = model.get_output_embeddings()
-        if isinstance(head, nn.Linear):
-            self._linears[_name_of(model, head)] = head
-        bytes_ = sum(layer.weight.numel() * layer.weight.element_size() for layer in self._linears.values())
+        self._head = {_name_of(model, head): head} if isinstance(head, nn.Linear) else {}
+        every = [*self._linears.values(), *self._head.values()]
+        bytes_ = sum(layer.weight.numel() * layer.weight.element_size() for layer in every)
         self.packs = can_pack(bytes_, model.device, model.dtype)
+        self.may_be_lean = True
+        self._lean: LeanModel | None = None
         self._products: dict[str, Linear] = {}
+        self._built = False
 
     @contextmanager
-    def running(self, layout: AdapterLayout | None, vector: Tensor | None) -> Iterator[None]:
-        """The model runs this adapter version inside, or the base where either is None."""
-        if not self._products:
-            pack = packed_linear if self.packs else plain_linear
-            self._products = {name: pack(layer) for name, layer in self._linears.items()}
+    def running(self, layout: AdapterLayout | None, vector: Tensor | None, prompt_tokens: int) -> Iterator[Decoder]:
+        """A decoder for a prompt of so many tokens, on this adapter version, or on the base where either is None.
+
+        The model's output head, and all of the model where it decodes through transformers, runs this way inside.
+        """
+        if not self._built:
+            self._build()
+        adapters = [] if layout is None or vector is None else list(layout.views(vector))
+        scale = 0.0 if layout is None else layout.scale
         forwards = dict(self._products)
-        if layout is not None and vector is not None:
-            for name, a_RI, b_OR in layout.views(vector):
-                forwards[name] = _adapted(self._products[name], a_RI, b_OR, layout.scale)
+        if self._lean is None:
+            forwards |= {name: adapted(forwards[name], a_RI, b_OR, scale) for name, a_RI, b_OR in adapters}
+        with self._swapped(forwards):
+            if self._lean is not None:
+                yield self._lean.decoder(prompt_tokens, {name: (a, b) for name, a, b in adapters}, scale)
+            else:
+                yield _ThroughTransformers(self._model, prompt_tokens)
+
+    def _build(self) -> None:
+        """Nothing is packed twice: what the lean model holds is not among the products."""
+        self._lean = lean_model(self._model, self._linears, pack=self.packs) if self.may_be_lean else None
+        pack = packed_linear if self.packs else plain_linear
+        layers = self._head if self._lean is not None else self._linears | self._head
+        self._products = {name: pack(layer) for name, layer in layers.items()}
+        self._built = True
+
+    @contextmanager
+    def _swapped(self, forwards: Mapping[str, Linear]) -> Iterator[None]:
         modules = [self._model.get_submodule(name) for name in forwards]
         try:
             for module, forward in zip(modules, forwards.values(), strict=True):
@@ -52,22 +99,30 @@ class FastForward:
                 module.__dict__.pop("forward", None)
 
 
-def _adapted(product: Linear, a_RI: Tensor, b_OR: Tensor, scale: float) -> Linear:
-    a_IR, b_RO = a_RI.t(), b_OR.t()
+class _ThroughTransformers:
+    """Any model, by its own forward."""
 
-    def in_place(x: Tensor) -> Tensor:
-        result = product(x)
-        result.view(-1, result.shape[-1]).addmm_(x.reshape(-1, x.shape[-1]).mm(a_IR), b_RO, alpha=scale)
-        return result
+    def __init__(self, model: PreTrainedModel, prompt_tokens: int) -> None:
+        self._backbone = backbone_of(model)
+        self._cache = DecodingCache(model.config.get_text_config().num_hidden_layers, prompt_tokens)
 
-    def cast(x: Tensor) -> Tensor:
-        result = product(x)
-        return (result + linear(linear(x.to(a_RI.dtype), a_RI), b_OR) * scale).to(result.dtype)
+    def prefill(self, ids_P: Tensor, check: Callable[[], None]) -> Tensor:
+        check()
+        return self._run(ids_P.unsqueeze(0))
 
-    def forward(x: Tensor) -> Tensor:
-        return in_place(x) if x.dtype == a_RI.dtype else cast(x)
+    def widen(self, rows: int, room: int) -> None:
+        self._cache.widen(rows, room)
 
-    return forward
+    def step(self, ids_N: Tensor) -> Tensor:
+        return self._run(ids_N.unsqueeze(1))
+
+    def keep(self, rows: Sequence[int]) -> None:
+        self._cache.keep(rows)
+
+    def _run(self, ids_NT: Tensor) -> Tensor:
+        """Hidden state of the last position."""
+        hidden: Tensor = self._backbone(input_ids=ids_NT, past_key_values=self._cache, use_cache=True).last_hidden_state
+        return hidden[:, -1]
 
 
 def _name_of(model: nn.Module, wanted: nn.Module) -> str:

@@ -5,6 +5,7 @@ outside its turn.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,21 @@ import torch
 from torch import Tensor
 
 from pot_agent.config import GrpoConfig, LoraConfig
+from pot_agent.errors import ContextLengthError
 from pot_agent.policy.adapters import AdapterLayout, Adapters, layout_of, linear_layers
 from pot_agent.policy.base import Capabilities
+from pot_agent.policy.canary import PROMPT_TOKENS, TOKENS, Canary, judge
 from pot_agent.policy.decoding import FastForward
+from pot_agent.policy.fingerprint import digest_of, weights_of
+from pot_agent.policy.flops import ModelShape, update_flops
 from pot_agent.policy.grpo import advantages
 from pot_agent.policy.head import head_of
 from pot_agent.policy.journal import Sample
 from pot_agent.policy.memory import give_back_free_memory
 from pot_agent.policy.models import load_model
 from pot_agent.policy.sampler import Drawn, Request, Sampler
-from pot_agent.policy.sessions import Session
-from pot_agent.policy.text import Chat, StopStrings
+from pot_agent.policy.session import Session
+from pot_agent.policy.text import Chat, Stops
 from pot_agent.policy.trainer import Group, Trainer, Update
 
 
@@ -38,8 +43,10 @@ class Engine:
         self._loaded = load_model(model, device=device, dtype=dtype, home=home)
         network = self._loaded.model
         self.chat = Chat(self._loaded)
+        self._base = weights_of(network)  # before any adapter comes
         self._linears = linear_layers(network)
         self._like = torch.empty(0, device=network.device, dtype=network.dtype)
+        self._shape = ModelShape.of(network.config, list(self._linears.values()), network.get_output_embeddings())
         self._layouts: dict[LoraConfig, AdapterLayout] = {}
         self._adapters = Adapters(network)
         head = head_of(network)
@@ -54,15 +61,40 @@ class Engine:
             parameters=self._loaded.parameters,
         )
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self._loaded.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the weights."""
+        return self._loaded.dtype
+
+    @cached_property
+    def base_digest(self) -> str:
+        """Digest of every weight of the base; it reads them all, once."""
+        return digest_of(self._base)
+
     def layout(self, lora: LoraConfig) -> AdapterLayout:
         """The layout of such an adapter on this model. Raises `ConfigError` for targets that it does not have."""
         if lora not in self._layouts:
             self._layouts[lora] = layout_of(self._linears, lora)
         return self._layouts[lora]
 
-    def request(self, *, stop: Sequence[str], **fields: Any) -> Request:
-        """A request to draw, its stop strings watched."""
-        return Request(stop=StopStrings(self.chat, stop), **fields)
+    def check_context(self, prompt_tokens: int, max_tokens: int) -> None:
+        """Raises `ContextLengthError` where so many tokens are beyond what the model can hold."""
+        limit = self.capabilities.context_tokens
+        if prompt_tokens + max_tokens > limit:
+            raise ContextLengthError(
+                f"the prompt has {prompt_tokens:,} tokens and {max_tokens:,} more were asked for; the context of "
+                f"{self.capabilities.model} is {limit:,}: shorten the prompt or lower max_tokens",
+                value=prompt_tokens + max_tokens,
+            )
+
+    def request(self, *, stop: Sequence[str], end_at_block: bool = False, **fields: Any) -> Request:
+        """A request to draw, its early ends watched."""
+        return Request(stop=Stops(self.chat, stop, end_at_block=end_at_block), **fields)
 
     def draw(self, layout: AdapterLayout | None, vector: Tensor | None, request: Request) -> list[Drawn]:
         """Draw completions from a version (None: the base)."""
@@ -94,6 +126,7 @@ class Engine:
         advantages_G: Sequence[float],
         grpo: GrpoConfig,
         check: Callable[[], None],
+        teachers: Sequence[Sequence[int] | None] = (),
     ) -> Update:
         """Compute one update of the session's newest version; the session itself is left as it is."""
         layout = _required(session.layout)
@@ -108,11 +141,58 @@ class Engine:
             reference=references[grpo.reference],
             parent_is_base=is_base,
             moments=session.moments,
+            teachers=teachers,
         )
         try:
             return self._trainer.update(self._adapters.slot(layout), group, grpo, check)
         finally:
             give_back_free_memory()
+
+    def canary(self, session: Session, update: Update, sample: Sample, check: Callable[[], None]) -> Canary:
+        """Show, after a sample's prompt, that the sampler runs the update's adapter; see `policy/canary.py`."""
+        layout, vector = _required(session.layout), update.vector
+        request = self.request(
+            prompt_ids=sample.prompt_ids[-PROMPT_TOKENS:],
+            n=1,
+            temperature=sample.temperature,
+            max_tokens=TOKENS,
+            seed=f"canary:{session.seed}:{session.version}",
+            stop=(),
+            check=check,
+        )
+        (drawn,) = self.draw(layout, vector, request)
+        slot = self._adapters.slot(layout)
+
+        def score(version: Tensor | None) -> list[float]:
+            rows = self._trainer.logprobs(slot, version, request.prompt_ids, [drawn.ids], sample.temperature)
+            return [float(value) for value in rows[0]]
+
+        others = {"the base": score(None)}
+        if session.version:
+            others["the version before"] = score(session.vector_of(session.version))
+        return judge(drawn.logprobs, score(vector), others, update.noise)
+
+    def flops(
+        self,
+        session: Session,
+        samples: Sequence[Sample],
+        update: Update,
+        teachers: Sequence[Sequence[int] | None],
+    ) -> float:
+        """Estimate of the update's floating-point operations; see `policy/flops.py`."""
+        return update_flops(
+            self._shape,
+            adapter=_required(session.layout).size,
+            prompt=len(samples[0].prompt_ids),
+            completions=[len(sample.ids) for sample in samples],
+            epochs=len(update.losses),
+            reference=update.referenced,
+            teachers=[
+                len(prompt_ids) + len(sample.ids)
+                for sample, prompt_ids in zip(samples, teachers, strict=False)
+                if prompt_ids is not None
+            ],
+        )
 
     def norm(self, session: Session) -> float:
         """L2 norm of the session's newest adapter."""
@@ -122,7 +202,7 @@ class Engine:
 
     def release(self) -> None:
         """Let go of the weights."""
-        for name in ("_sampler", "_trainer", "_adapters", "_loaded", "_linears"):
+        for name in ("_sampler", "_trainer", "_adapters", "_loaded", "_linears", "_base"):
             self.__dict__.pop(name, None)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

@@ -4,9 +4,11 @@ Shapes: G completions of one prompt, T tokens at most; `mask_GT` is 1 on the tok
 
 Deviations from the paper's text, each an option of `GrpoConfig`:
 - the printed loss is negated (it is to be maximised, the paper says minimised);
-- the KL term is r * k3 with the gradient through the ratio r too (`k3_ratio`): on and off the policy its gradient is
-  that of the reverse KL. As plain losses, `k3` has the gradient of the forward KL, `k2` that of the reverse KL only on
-  the policy, and `k1` a gradient whose expectation on the policy is zero: it measures, and does not regularise;
+- the KL term is r * k3 with the gradient through the ratio r too (`k3_ratio`): at each token, given those before it,
+  its expected gradient is that of the reverse KL(new || ref), on the policy and off it. The plain losses have no ratio:
+  on the policy `k3` has the gradient of the forward KL(ref || new) and `k2` that of the reverse, off it neither has
+  either; the gradient of `k1` does not know the reference (zero on the policy, off it away from the old version), so
+  it measures and does not regularise;
 - `importance_cap` weighs the clipped objective, not the KL term, by min(pi_old / pi_sampler, cap), without gradient.
 """
 
@@ -19,6 +21,9 @@ from torch import Tensor
 from pot_agent.config import GrpoConfig
 from pot_agent.errors import ConfigError
 
+MAX_REWARD = 1e150
+"""Squares of larger rewards do not fit into float64, and their deviation would be infinite."""
+
 
 @dataclass(frozen=True)
 class GrpoStats:
@@ -28,9 +33,12 @@ class GrpoStats:
     clipped: float
     """Tokens whose ratio left [1 - eps, 1 + eps]."""
     kl: float
-    """Sum of k3 = exp(ref - new) - (ref - new) - 1, whatever estimator the loss uses."""
+    """Sum of r * k3, k3 = exp(ref - new) - (ref - new) - 1, whatever estimator the loss uses. The tokens were drawn
+    from the old policy: without the ratio r this would not estimate KL(new || ref), and one token that has become
+    unlikely would outweigh all others."""
     policy_loss: float
     kl_loss: float
+    distil_loss: float = 0.0
 
     @property
     def clip_fraction(self) -> float:
@@ -39,7 +47,7 @@ class GrpoStats:
 
     @property
     def kl_mean(self) -> float:
-        """Mean k3 per token, in nats."""
+        """KL(new || ref), mean per token, in nats."""
         return self.kl / self.tokens if self.tokens else 0.0
 
     def __add__(self, other: "GrpoStats") -> "GrpoStats":
@@ -49,6 +57,7 @@ class GrpoStats:
             kl=self.kl + other.kl,
             policy_loss=self.policy_loss + other.policy_loss,
             kl_loss=self.kl_loss + other.kl_loss,
+            distil_loss=self.distil_loss + other.distil_loss,
         )
 
 
@@ -61,8 +70,9 @@ def advantages(rewards_G: Sequence[float] | Tensor, config: GrpoConfig) -> Tenso
     values_G = torch.as_tensor(rewards_G, dtype=torch.float64)
     if values_G.ndim != 1 or values_G.numel() == 0:
         raise ConfigError(f"rewards must be a list of numbers, got shape {tuple(values_G.shape)}", value=rewards_G)
-    if not bool(torch.isfinite(values_G).all()):
-        raise ConfigError(f"rewards must be finite, got {values_G.tolist()}", value=values_G.tolist())
+    if not bool((values_G.abs() <= MAX_REWARD).all()):  # NaN fails too
+        rule = f"rewards must be finite and at most {MAX_REWARD:g} in size"
+        raise ConfigError(f"{rule}, got {values_G.tolist()}; scale them down", value=values_G.tolist())
     if bool((values_G == values_G[0]).all()):
         return torch.zeros_like(values_G)
     centred_G = values_G - values_G.mean()
@@ -147,7 +157,7 @@ def grpo_loss(
     stats = GrpoStats(
         tokens=float(counts_GT.sum()),
         clipped=float((outside_GT & counts_GT).sum()),
-        kl=float((torch.expm1(delta_GT) - delta_GT).sum()),
+        kl=float((ratio_GT.detach() * (torch.expm1(delta_GT) - delta_GT)).sum()),
         policy_loss=float(policy_loss.detach()),
         kl_loss=float(kl_loss.detach()),
     )

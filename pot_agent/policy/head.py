@@ -19,7 +19,9 @@ from transformers import PreTrainedModel
 from pot_agent.errors import ConfigError
 
 CHUNK_TOKENS = 128
-"""Tokens whose logits exist at one time."""
+"""Tokens whose logits exist at one time: on a CPU few enough for its cache."""
+GPU_CHUNK_TOKENS = 1024
+"""On a GPU as many as make reading the head's weights worth it."""
 _PROBE = (1, 2, 3, 5)
 
 Head = Callable[[Tensor], Tensor]
@@ -63,35 +65,48 @@ def _check(model: PreTrainedModel, head: Head) -> None:
 
 def token_logprobs(hidden_NH: Tensor, targets_N: Tensor, head: Head, temperature: float) -> Tensor:
     """log softmax(logits / temperature) of each target, in float32 (float64 where the model is)."""
-    result: Tensor = _TokenLogprobs.apply(hidden_NH, targets_N, head, temperature)  # type: ignore[no-untyped-call]
+
+    def chunk(hidden_CH: Tensor, targets_C: Tensor) -> Tensor:
+        logits_CV = wide_logits(hidden_CH, head, temperature)
+        return logits_CV.gather(1, targets_C.unsqueeze(1)).squeeze(1) - logits_CV.logsumexp(1)
+
+    return by_chunks(chunk, hidden_NH, targets_N)
+
+
+def wide_logits(hidden_CH: Tensor, head: Head, temperature: float) -> Tensor:
+    """Logits over the temperature, in float32 at least."""
+    logits_CV = head(hidden_CH)
+    return (logits_CV if logits_CV.dtype == torch.float64 else logits_CV.float()) / temperature
+
+
+def by_chunks(function: Callable[[Tensor, Tensor], Tensor], hidden_NH: Tensor, other_N: Tensor) -> Tensor:
+    """`function` of hidden states and of something else for each token, a chunk of tokens at a time: one value a token.
+
+    A token's value must depend on its own hidden state alone. The gradient reaches `hidden_NH`; `other_N` gets none.
+    """
+    result: Tensor = _ByChunks.apply(hidden_NH, other_N, function)  # type: ignore[no-untyped-call]
     return result
 
 
-class _TokenLogprobs(torch.autograd.Function):
+class _ByChunks(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden_NH: Tensor, targets_N: Tensor, head: Head, temperature: float) -> Tensor:
+    def forward(ctx: Any, hidden_NH: Tensor, other_N: Tensor, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         needed = bool(ctx.needs_input_grad[0])
-        logprobs, slopes = [], []
-        chunks = zip(torch.split(hidden_NH, CHUNK_TOKENS), torch.split(targets_N, CHUNK_TOKENS), strict=True)
-        for hidden_CH, targets_C in chunks:
+        values, slopes = [], []
+        size = CHUNK_TOKENS if hidden_NH.device.type == "cpu" else GPU_CHUNK_TOKENS
+        chunks = zip(torch.split(hidden_NH, size), torch.split(other_N, size), strict=True)
+        for hidden_CH, other_C in chunks:
             with torch.set_grad_enabled(needed):
                 leaf_CH = hidden_CH.detach().requires_grad_(needed)
-                logprobs_C = _chunk(leaf_CH, targets_C, head, temperature)
+                values_C = function(leaf_CH, other_C)
                 if needed:
-                    slopes.append(torch.autograd.grad(logprobs_C.sum(), leaf_CH)[0])
-            logprobs.append(logprobs_C.detach())
+                    slopes.append(torch.autograd.grad(values_C.sum(), leaf_CH)[0])
+            values.append(values_C.detach())
         if needed:
             ctx.save_for_backward(torch.cat(slopes))
-        return torch.cat(logprobs)
+        return torch.cat(values)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (slopes_NH,) = ctx.saved_tensors
-        return (gradients[0].unsqueeze(1) * slopes_NH).to(slopes_NH.dtype), None, None, None
-
-
-def _chunk(hidden_CH: Tensor, targets_C: Tensor, head: Head, temperature: float) -> Tensor:
-    logits_CV = head(hidden_CH)
-    logits_CV = logits_CV if logits_CV.dtype == torch.float64 else logits_CV.float()
-    logits_CV = logits_CV / temperature
-    return logits_CV.gather(1, targets_C.unsqueeze(1)).squeeze(1) - logits_CV.logsumexp(1)
+        return (gradients[0].unsqueeze(1) * slopes_NH).to(slopes_NH.dtype), None, None

@@ -1,13 +1,15 @@
 """What was sampled, exactly, and the digests that make an update idempotent.
 
 A session's journal alone holds prompt ids, completion ids and the sampler's log-probabilities: callers know samples by
-id, so nothing outside can alter what a gradient is computed from. Limit: it lives in memory, and ends with its session.
+id, so nothing outside can alter what a gradient is computed from. Limit: all of it is in memory (with a state folder,
+on the disk too), and it ends with its session.
 """
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 from uuid import uuid4
 
 from pot_agent.config import GrpoConfig
@@ -15,6 +17,7 @@ from pot_agent.errors import SampleError
 from pot_agent.policy.base import FinishReason
 
 _SESSION_CHARACTERS = 40
+_OF_THE_PROMPT = ("prompt_ids", "prompt_digest")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,24 @@ class Sample:
     def mean_logprob(self) -> float:
         """Mean log-probability per token."""
         return sum(self.logprobs) / len(self.logprobs)
+
+
+def to_record(samples: Sequence[Sample]) -> dict[str, Any]:
+    """The samples of one prompt as plain JSON types, the prompt once."""
+    own = [field.name for field in fields(Sample) if field.name not in _OF_THE_PROMPT]
+    rows = [{name: getattr(sample, name) for name in own} for sample in samples]
+    return {"prompt_ids": list(samples[0].prompt_ids), "samples": rows}
+
+
+def from_record(record: Mapping[str, Any]) -> list[Sample]:
+    """The inverse of `to_record`."""
+    prompt_ids = tuple(record["prompt_ids"])
+    digest = prompt_digest(prompt_ids)
+    return [Sample(prompt_ids=prompt_ids, prompt_digest=digest, **_with_tuples(row)) for row in record["samples"]]
+
+
+def _with_tuples(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
 
 
 class Journal:
@@ -99,7 +120,14 @@ def prompt_digest(prompt_ids: Sequence[int]) -> str:
     return hashlib.sha256(json.dumps(list(prompt_ids)).encode()).hexdigest()
 
 
-def update_digest(session: str, version: int, rewards: Mapping[str, float], grpo: GrpoConfig) -> str:
-    """The key of idempotence: session, version, samples with their rewards in any order, and configuration."""
-    content = [session, version, sorted((key, float(value)) for key, value in rewards.items()), asdict(grpo)]
+def update_digest(
+    session: str,
+    version: int,
+    rewards: Mapping[str, float],
+    grpo: GrpoConfig,
+    teachers: Mapping[str, Sequence[int]] | None = None,
+) -> str:
+    """The key of idempotence: session, version, samples with rewards and teachers in any order, configuration."""
+    taught = sorted((key, list(prompt_ids)) for key, prompt_ids in (teachers or {}).items())
+    content = [session, version, sorted((key, float(value)) for key, value in rewards.items()), asdict(grpo), taught]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,11 +1,10 @@
 """The policy in this process: one base model, its sampler and its trainer, behind one lock.
 
 Limits: one call computes at a time (peft's active adapter is global), the others wait, and can be cancelled while they
-do; sessions, journals and receipts live in memory and end with the process; nothing heavy is imported before a
+do; without a state folder, sessions, journals and receipts end with the process; nothing heavy is imported before a
 `LocalPolicy` is built.
 """
 
-import atexit
 import contextlib
 import logging
 import threading
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Self
 from pot_agent.config import GrpoConfig, LoraConfig, Settings
 from pot_agent.errors import (
     CancelledError,
-    ContextLengthError,
     MissingExtraError,
     PolicyUnavailableError,
     SessionNotFoundError,
@@ -27,11 +25,14 @@ from pot_agent.policy import checks
 from pot_agent.policy.base import Capabilities, Completion, Message, Receipt, SessionInfo
 from pot_agent.policy.journal import Sample, prompt_digest, update_digest
 from pot_agent.policy.learning import learn
-from pot_agent.policy.sessions import Session, Sessions
+from pot_agent.policy.session import Session
+from pot_agent.policy.sessions import Sessions
+from pot_agent.policy.state_folder import StateFolder
 
 if TYPE_CHECKING:
     from pot_agent.policy.engine import Engine
     from pot_agent.policy.sampler import Drawn, Request
+    from pot_agent.policy.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -52,16 +53,35 @@ class LocalPolicy:
         home: Path | None = None,
         max_sessions: int = 64,
         lease_seconds: float = 3600.0,
+        state_dir: Path | None = None,
+        state_seconds: float = Settings.state_seconds,
     ) -> None:
-        """Load the weights. Raises `ModelNotFoundError`, `MissingExtraError`, `ConfigError`, `DiskFullError`."""
+        """Load the weights; keep sessions in `state_dir`, where one is given, so that they survive the process.
+
+        Raises `ModelNotFoundError`, `MissingExtraError`, `ConfigError`, `DiskFullError`, and `StateFolderError` where
+        the state folder cannot be used, or another process holds it.
+        """
         settings = Settings(
-            model=model, dtype=dtype, threads=threads, max_sessions=max_sessions, lease_seconds=lease_seconds
+            model=model,
+            dtype=dtype,
+            threads=threads,
+            max_sessions=max_sessions,
+            lease_seconds=lease_seconds,
+            state=state_dir,
+            state_seconds=state_seconds,
         )
         engine = _import_engine()
         if threads is not None:
             engine.set_threads(threads)
-        self._engine: Engine = engine.Engine(settings.model, device=device, dtype=dtype, home=home or settings.home)
-        self._sessions = Sessions(most=max_sessions, lease_seconds=lease_seconds)
+        folder = None if state_dir is None else StateFolder(state_dir, seconds=state_seconds)
+        try:
+            self._engine: Engine = engine.Engine(settings.model, device=device, dtype=dtype, home=home or settings.home)
+        except BaseException:
+            if folder is not None:
+                folder.release()
+            raise
+        store = None if folder is None else _store(folder, self._engine)
+        self._sessions = Sessions(most=max_sessions, lease_seconds=lease_seconds, store=store)
         self._turn = threading.Lock()
         self._shut = threading.Event()
 
@@ -97,6 +117,7 @@ class LocalPolicy:
         max_tokens: int = 256,
         seed: int = 0,
         stop: Sequence[str] = (),
+        end_at_block: bool = False,
         cancel: Event | None = None,
         on_tokens: Callable[[int], None] | None = None,
     ) -> list[Completion]:
@@ -108,7 +129,7 @@ class LocalPolicy:
         with self._using(session) as opened:
             opened.vector_of(version)  # an unknown version is an error before the prompt is even formed
             prompt_ids = self._engine.chat.encode(messages)
-            self._check_context(len(prompt_ids), max_tokens)
+            self._engine.check_context(len(prompt_ids), max_tokens)
             request = self._engine.request(
                 prompt_ids=prompt_ids,
                 n=n,
@@ -116,6 +137,7 @@ class LocalPolicy:
                 max_tokens=max_tokens,
                 seed=f"{opened.seed}:{seed}",
                 stop=stop,
+                end_at_block=bool(end_at_block),
                 check=self._stopper(opened, cancel),
                 on_tokens=on_tokens,
             )
@@ -141,27 +163,47 @@ class LocalPolicy:
         version: int,
         rewards: Mapping[str, float],
         grpo: GrpoConfig,
+        teachers: Mapping[str, Sequence[Message]] | None = None,
         cancel: Event | None = None,
     ) -> Receipt:
         """One GRPO update; see `Policy.internalize`. An equal call gets the same receipt and trains nothing."""
         checks.check_version(version)
         checks.check_rewards(rewards)
-        digest = update_digest(session, version, rewards, grpo)
+        checks.check_teachers(teachers, rewards)
+        taught = {sample_id: self._engine.chat.encode(prompt) for sample_id, prompt in (teachers or {}).items()}
+        digest = update_digest(session, version, rewards, grpo, taught)
         with self._using(session) as opened:
             check = self._stopper(opened, cancel)
             with self._in_turn(check):
                 receipt = opened.receipts.get(digest)
                 if receipt is None:
-                    receipt = learn(self._engine, opened, version, rewards, grpo, digest, check)
-                    opened.receipts[digest] = receipt
+                    draft = opened.draft()
+                    receipt = learn(self._engine, draft, version, rewards, grpo, digest, check, taught)
+                    check()
+                    opened.adopt(draft, receipt)
                 return receipt
 
+    def snapshot(self, session: str) -> SessionInfo:
+        """Keep the newest version until the session is closed; see `Policy.snapshot`."""
+        with self._using(session) as opened:
+            return SessionInfo(session=session, version=opened.pin())
+
+    def restore(self, session: str) -> SessionInfo:
+        """Open a session from the state folder; see `Policy.restore`."""
+        with self._using(session) as opened:
+            return SessionInfo(session=session, version=opened.version)
+
     def close(self, session: str) -> None:
-        """Drop the session, its adapter and its journal. Closing one that is not open does nothing."""
+        """Drop the session, its adapter, its journal and its folder. Closing one that is not there does nothing."""
         self._sessions.close(session)
 
+    @property
+    def is_shut_down(self) -> bool:
+        """Whether `shutdown` was called."""
+        return self._shut.is_set()
+
     def shutdown(self) -> None:
-        """Release the weights. Calls in progress end with `PolicyUnavailableError`. Idempotent."""
+        """Release the weights; state stays. Calls in progress end with `PolicyUnavailableError`. Idempotent."""
         if not self._shut.is_set():
             self._shut.set()
             self._sessions.close_all()
@@ -179,21 +221,12 @@ class LocalPolicy:
     def _draw(self, session: Session, version: int, request: "Request") -> list[Completion]:
         with self._in_turn(request.check):
             drawn = self._engine.draw(session.layout, session.vector_of(version), request)
-        digest = prompt_digest(request.prompt_ids)
-        return [self._journalled(session, version, request, digest, row) for row in drawn]
+        samples = _samples(session, version, request, drawn)
+        request.check()
+        session.record(samples)
+        return [self._completion(request, sample) for sample in samples]
 
-    def _journalled(self, session: Session, version: int, request: "Request", digest: str, row: "Drawn") -> Completion:
-        sample = Sample(
-            sample_id=session.journal.new_id(),
-            version=version,
-            prompt_ids=tuple(request.prompt_ids),
-            prompt_digest=digest,
-            ids=tuple(row.ids),
-            logprobs=tuple(row.logprobs),
-            temperature=request.temperature,
-            finish=row.finish,
-        )
-        session.journal.add(sample)
+    def _completion(self, request: "Request", sample: Sample) -> Completion:
         return Completion(
             sample_id=sample.sample_id,
             text=request.stop.cut(self._engine.chat.decode(sample.ids)),
@@ -235,14 +268,29 @@ class LocalPolicy:
         if self._shut.is_set():
             raise PolicyUnavailableError("this policy was shut down; build another one", value=None)
 
-    def _check_context(self, prompt_tokens: int, max_tokens: int) -> None:
-        limit = self.capabilities.context_tokens
-        if prompt_tokens + max_tokens > limit:
-            raise ContextLengthError(
-                f"the prompt has {prompt_tokens:,} tokens and {max_tokens:,} more were asked for; the context of "
-                f"{self.capabilities.model} is {limit:,}: shorten the prompt or lower max_tokens",
-                value=prompt_tokens + max_tokens,
-            )
+
+def _samples(session: Session, version: int, request: "Request", drawn: "Sequence[Drawn]") -> list[Sample]:
+    prompt_ids = tuple(request.prompt_ids)
+    digest = prompt_digest(prompt_ids)
+    return [
+        Sample(
+            sample_id=session.journal.new_id(),
+            version=version,
+            prompt_ids=prompt_ids,
+            prompt_digest=digest,
+            ids=tuple(row.ids),
+            logprobs=tuple(row.logprobs),
+            temperature=request.temperature,
+            finish=row.finish,
+        )
+        for row in drawn
+    ]
+
+
+def _store(folder: StateFolder, engine: "Engine") -> "Store":
+    from pot_agent.policy.store import Store  # torch
+
+    return Store(folder, engine)
 
 
 def _import_engine() -> Any:
@@ -255,32 +303,3 @@ def _import_engine() -> Any:
             value=error.name,
         ) from error
     return engine
-
-
-_defaults: dict[tuple[Any, ...], LocalPolicy] = {}
-_defaults_lock = threading.Lock()
-
-
-def default_policy(
-    model: str = "embedded",
-    *,
-    device: str | None = None,
-    dtype: str | None = None,
-    threads: int | None = None,
-    home: Path | None = None,
-) -> LocalPolicy:
-    """The policy that this process shares: built once per (model, device, dtype), shut down at exit."""
-    key = (model, device, dtype)
-    with _defaults_lock:
-        policy = _defaults.get(key)
-        if policy is None or policy._shut.is_set():
-            policy = LocalPolicy(model, device=device, dtype=dtype, threads=threads, home=home)
-            if not _defaults:
-                atexit.register(_shut_defaults)
-            _defaults[key] = policy
-        return policy
-
-
-def _shut_defaults() -> None:
-    for policy in _defaults.values():
-        policy.shutdown()

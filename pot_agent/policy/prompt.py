@@ -3,9 +3,9 @@
 `differentiable` gives keys and values as leaves. Each completion's backward pass adds to their gradients, and
 `backward` then sends the sum through the prompt in one go. Exact: it is the chain rule with its terms grouped.
 
-A prompt longer than a segment keeps no graph: its keys and values are computed without one, and `backward` goes through
-the segments from the last to the first, running each again with gradient. Memory is then that of one segment instead of
-the whole prompt, for one more forward pass of it.
+A prompt longer than a segment keeps the graph of its last segment only: the keys and values of the others are computed
+without one, and `backward` goes through the segments from the last to the first, running those again with gradient.
+Memory is then that of one segment instead of the whole prompt, for one more forward pass of the rest.
 
 Limits: the last prompt token is not part of it: it starts each completion's row.
 """
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from pot_agent.policy.cache import cache_of, full_cache, states_of
 
-CPU_SEGMENT_TOKENS = 512
+CPU_SEGMENT_TOKENS = 1024
 GPU_SEGMENT_TOKENS = 4096
 
 States = Sequence[tuple[Tensor, Tensor]]
@@ -46,24 +46,32 @@ class Prompts:
 
     def differentiable(self, ids: Sequence[int]) -> "Prompt":
         """The prompt's keys and values as leaves, and the way back."""
-        if len(ids) <= self._segment:
-            states = self.states(ids)
-            return Prompt(_leaves(states), lambda leaves: _backward(states, [_gradients(pair) for pair in leaves]))
-        segments = [ids[start : start + self._segment] for start in range(0, len(ids), self._segment)]
-        states = []
+        if not ids:
+            return Prompt([], lambda _: None)
+        segments = self._segments(ids)
+        states: States = []
         with torch.no_grad():
-            for segment in segments:
+            for segment in segments[:-1]:
                 states = self.extend(states, segment)
-        return Prompt(_leaves(states), lambda leaves: self._backward_by_segments(segments, leaves))
+        past = _leaves(states)
+        whole = self.extend(past, segments[-1])
+        return Prompt(_leaves(whole), lambda leaves: self._backward(segments, past, whole, leaves))
 
-    def _backward_by_segments(self, segments: Sequence[Sequence[int]], leaves: States) -> None:
+    def _segments(self, ids: Sequence[int]) -> list[Sequence[int]]:
+        """Whole segments and, first, what is left: the last one's graph is kept, so it had better be a whole one."""
+        first = len(ids) % self._segment
+        starts = [*([0] if first else []), *range(first, len(ids), self._segment)]
+        return [ids[start:end] for start, end in zip(starts, [*starts[1:], len(ids)], strict=True)]
+
+    def _backward(self, segments: Sequence[Sequence[int]], past: States, whole: States, leaves: States) -> None:
         gradients = [_gradients(pair) for pair in leaves]
         end = sum(len(segment) for segment in segments)
         for segment in reversed(segments):
             start = end - len(segment)
-            past = _leaves([(keys[:, :, :start], values[:, :, :start]) for keys, values in leaves]) if start else []
-            states = self.extend(past, segment)
-            new = [(keys[:, :, start:], values[:, :, start:]) for keys, values in states]
+            if segment is not segments[-1]:
+                past = _leaves([(keys[:, :, :start], values[:, :, :start]) for keys, values in leaves]) if start else []
+                whole = self.extend(past, segment)
+            new = [(keys[:, :, start:], values[:, :, start:]) for keys, values in whole]
             _backward(new, [(keys[:, :, start:end], values[:, :, start:end]) for keys, values in gradients])
             for (keys, values), before in zip(gradients, past, strict=False):
                 keys[:, :, :start] += _gradients(before)[0]
@@ -79,9 +87,8 @@ class Prompt:
         self._back = back
 
     def backward(self) -> None:
-        """Send the gradients that have gathered on `states` back to the adapter."""
-        if self.states:
-            self._back(self.states)
+        """Send the gradients that have gathered on `states` back to the adapter. Once only."""
+        self._back(self.states)
 
 
 def _leaves(states: States) -> States:

@@ -26,11 +26,12 @@ from pot_agent.policy.refusals import WireResponse
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"model": ErrorBody, "description": "No token, or the wrong one"},
     404: {"model": ErrorBody, "description": "No such session"},
-    409: {"model": ErrorBody, "description": "The session is open with other arguments, or at another version"},
+    409: {"model": ErrorBody, "description": "Open with other arguments, at another version, or not to be restored"},
     413: {"model": ErrorBody, "description": "The body is too large"},
     422: {"model": ErrorBody, "description": "The policy refused an argument; `code` and `value` say which"},
     429: {"model": ErrorBody, "description": "Too many sessions, or too many calls in flight"},
     500: {"model": ErrorBody, "description": "Unexpected; `value` is an id that the server's log explains"},
+    507: {"model": ErrorBody, "description": "The disk is full; nothing has changed"},
 }
 
 
@@ -59,6 +60,8 @@ class PolicyRoutes:
             (f"{_SESSION}/sample", self.sample, Completions),
             (f"{_SESSION}/score", self.score, Scores),
             (f"{_SESSION}/internalize", self.internalize, Receipt),
+            (f"{_SESSION}/snapshot", self.snapshot, SessionInfo),
+            (f"{_SESSION}/restore", self.restore, SessionInfo),
             (f"{_SESSION}/close", self.close, Closed),
             ("/v1/count", self.count, TokenCount),
         ]
@@ -86,6 +89,7 @@ class PolicyRoutes:
                 max_tokens=body.max_tokens,
                 seed=body.seed,
                 stop=body.stop,
+                end_at_block=body.end_at_block,
                 cancel=cancel,
             ),
         )
@@ -107,13 +111,26 @@ class PolicyRoutes:
         receipt = await self._calls.run(
             request,
             lambda cancel: self._policy.internalize(
-                session, version=body.version, rewards=body.rewards, grpo=grpo, cancel=cancel
+                session,
+                version=body.version,
+                rewards=body.rewards,
+                grpo=grpo,
+                teachers=body.teacher_messages(),
+                cancel=cancel,
             ),
         )
         return WireResponse(receipt.to_dict())
 
+    async def snapshot(self, request: Request, session: str) -> Response:
+        """Keep the newest version until the session is closed, however many follow."""
+        return WireResponse(asdict(await self._calls.run(request, lambda _: self._policy.snapshot(session))))
+
+    async def restore(self, request: Request, session: str) -> Response:
+        """Open a session from the state folder; the other calls do so by themselves."""
+        return WireResponse(asdict(await self._calls.run(request, lambda _: self._policy.restore(session))))
+
     async def close(self, request: Request, session: str) -> Response:
-        """Drop a session, its adapter and its journal; one that is not open is no error."""
+        """Drop a session: adapter, journal and folder; one that is not there is no error."""
         await self._calls.run(request, lambda _: self._policy.close(session))
         return WireResponse({"closed": session})
 

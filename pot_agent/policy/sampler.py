@@ -12,18 +12,22 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from pot_agent.errors import PolicyError
 from pot_agent.policy.adapters import AdapterLayout
 from pot_agent.policy.base import FinishReason
-from pot_agent.policy.cache import DecodingCache
-from pot_agent.policy.decoding import FastForward
-from pot_agent.policy.head import Head, backbone_of
+from pot_agent.policy.decoding import Decoder, FastForward
+from pot_agent.policy.head import Head
 from pot_agent.policy.models import LoadedModel
-from pot_agent.policy.text import Chat, StopStrings
+from pot_agent.policy.text import Chat, Stops
 
 PREFILL_TOKENS = 512
-"""Prompt tokens between two looks at whether the caller has cancelled."""
+"""Prompt tokens that go through the model together; a cancel is looked at between two parts at least."""
+
+
+BLOCK_TOKENS = 128
+"""Tokens whose probabilities are added up before their sums are."""
 
 
 @dataclass
@@ -46,7 +50,7 @@ class Request:
     max_tokens: int
     seed: str
     """Any text; equal text, equal draws."""
-    stop: StopStrings
+    stop: Stops
     check: Callable[[], None]
     """Called before each step; raises to end the call."""
     on_tokens: Callable[[int], None] | None = None
@@ -56,9 +60,8 @@ class Sampler:
     """Draws completions from a base model and one adapter version. The caller holds the policy's lock."""
 
     def __init__(self, loaded: LoadedModel, chat: Chat, fast: FastForward, head: Head) -> None:
-        self._model = loaded.model
-        self._backbone = backbone_of(loaded.model)
-        self._layers = loaded.model.config.get_text_config().num_hidden_layers
+        self._device = loaded.device
+        self._dtype = loaded.dtype
         self._fast = fast
         self._head = head
         self._end_ids = chat.end_ids
@@ -66,14 +69,13 @@ class Sampler:
     @torch.no_grad()
     def draw(self, request: Request, layout: AdapterLayout | None, vector: Tensor | None) -> list[Drawn]:
         """Draw `request.n` completions of one prompt."""
-        with self._fast.running(layout, vector):
-            return self._draw(request)
+        with self._fast.running(layout, vector, len(request.prompt_ids)) as decoder:
+            return self._draw(request, decoder)
 
-    def _draw(self, request: Request) -> list[Drawn]:
-        cache = DecodingCache(self._layers, len(request.prompt_ids) + request.max_tokens)
-        hidden_1H = self._prefill(request, cache)
-        cache.widen(request.n)
-        uniforms_NT = _uniforms(request).to(self._model.device)
+    def _draw(self, request: Request, decoder: Decoder) -> list[Drawn]:
+        hidden_1H = self._prefill(request, decoder)
+        decoder.widen(request.n, request.max_tokens)
+        uniforms_NT = _uniforms(request).to(self._device)
         rows = [Drawn(index) for index in range(request.n)]
         live = rows
         hidden_NH = hidden_1H.expand(request.n, -1)
@@ -89,28 +91,22 @@ class Sampler:
                 break
             if len(going) < len(live):
                 live, ids_N = [live[at] for at in going], ids_N[going]
-                cache.keep(going)
-            hidden_NH = self._run(ids_N.unsqueeze(1), cache)
+                decoder.keep(going)
+            hidden_NH = decoder.step(ids_N)
         return rows
 
-    def _prefill(self, request: Request, cache: DecodingCache) -> Tensor:
-        ids_1P = torch.tensor([list(request.prompt_ids)], device=self._model.device)
-        for part in torch.split(ids_1P, PREFILL_TOKENS, dim=1):
-            request.check()
-            hidden_1H = self._run(part, cache)
+    def _prefill(self, request: Request, decoder: Decoder) -> Tensor:
+        ids_P = torch.tensor(list(request.prompt_ids), device=self._device)
+        for part_P in torch.split(ids_P, PREFILL_TOKENS):
+            hidden_1H = decoder.prefill(part_P, request.check)
         return hidden_1H
-
-    def _run(self, ids_NT: Tensor, cache: DecodingCache) -> Tensor:
-        """Hidden state of the last position."""
-        hidden: Tensor = self._backbone(input_ids=ids_NT, past_key_values=cache, use_cache=True).last_hidden_state
-        return hidden[:, -1]
 
     def _append(self, live: list[Drawn], ids: list[int], logprobs: list[float], request: Request) -> None:
         for row, token, logprob in zip(live, ids, logprobs, strict=True):
             if logprob != logprob or logprob == float("-inf"):
                 raise PolicyError(
                     f"the model's logits are not finite after {len(row.ids)} tokens; load it in float32 or bfloat16",
-                    value=str(self._model.dtype),
+                    value=str(self._dtype),
                 )
             row.ids.append(token)
             row.logprobs.append(logprob)
@@ -129,14 +125,27 @@ def _choose(logits_NV: Tensor, temperature: float, uniforms_N: Tensor) -> tuple[
     logits_NV = logits_NV if logits_NV.dtype == torch.float64 else logits_NV.float()
     if temperature > 0:
         logits_NV = logits_NV / temperature
-    logprobs_NV = logits_NV.log_softmax(1)
-    ids_N = logprobs_NV.argmax(1) if temperature == 0 else _invert(logprobs_NV.exp(), uniforms_N)
-    return ids_N, logprobs_NV.gather(1, ids_N.unsqueeze(1)).squeeze(1)
+    probabilities_NV = logits_NV.softmax(1)
+    ids_N = logits_NV.argmax(1) if temperature == 0 else _invert(probabilities_NV, uniforms_N)
+    return ids_N, probabilities_NV.gather(1, ids_N.unsqueeze(1)).squeeze(1).log()
 
 
 def _invert(probabilities_NV: Tensor, uniforms_N: Tensor) -> Tensor:
-    """The first token whose cumulative probability exceeds the uniform; never one of probability zero."""
-    cumulative_NV = probabilities_NV.double().cumsum(1)
-    wanted_N1 = (uniforms_N.unsqueeze(1) * cumulative_NV[:, -1:]).contiguous()
-    found_N = torch.searchsorted(cumulative_NV, wanted_N1, right=True).squeeze(1)
-    return found_N.clamp(max=probabilities_NV.shape[1] - 1)
+    """The first token whose cumulative probability exceeds the uniform; never one of probability zero.
+
+    In float64, first among the sums of blocks and then within the block: few additions wait for one another. The clamps
+    are for probabilities that are not numbers; what they give is refused later.
+    """
+    last = probabilities_NV.shape[1] - 1
+    padding = -probabilities_NV.shape[1] % BLOCK_TOKENS
+    if padding:
+        probabilities_NV = pad(probabilities_NV, (0, padding))
+    blocks_NBT = probabilities_NV.view(len(uniforms_N), -1, BLOCK_TOKENS)
+    ends_NB = blocks_NBT.sum(2, dtype=torch.float64).cumsum(1)
+    wanted_N1 = uniforms_N.unsqueeze(1) * ends_NB[:, -1:]
+    block_N1 = torch.searchsorted(ends_NB, wanted_N1, right=True).clamp(max=ends_NB.shape[1] - 1)
+    start_N1 = pad(ends_NB, (1, 0)).gather(1, block_N1)
+    within_NT = blocks_NBT[torch.arange(len(uniforms_N), device=block_N1.device), block_N1[:, 0]].double().cumsum(1)
+    # A block's own sum may round to less than what it added to the sum of blocks: its last token is then wanted.
+    rest_N1 = torch.minimum(wanted_N1 - start_N1, within_NT[:, -1:].nextafter(within_NT.new_zeros(1)))
+    return (block_N1 * BLOCK_TOKENS + torch.searchsorted(within_NT, rest_N1, right=True)).squeeze(1).clamp(max=last)

@@ -1,8 +1,8 @@
 """`pot serve`: one policy behind HTTP, with the meaning and the errors that it has in process.
 
-Limits: one process, one model, one token; sessions live in memory and are gone when the server ends (their clients
-get `SessionNotFoundError`); no TLS, no metrics, no snapshots. A client that vanishes stops its generation within a
-token, but its session stays until its lease ends.
+Limits: one process, one model, one token; without a state folder, sessions are gone when the server ends (their
+clients get `SessionNotFoundError`); no TLS, no metrics. A client that vanishes stops its generation within a token, but
+its session stays until its lease ends.
 """
 
 import logging
@@ -161,6 +161,8 @@ def _load(settings: Settings) -> Policy:
         home=settings.home,
         max_sessions=settings.max_sessions,
         lease_seconds=settings.lease_seconds,
+        state_dir=settings.state,
+        state_seconds=settings.state_seconds,
     )
 
 

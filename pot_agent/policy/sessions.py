@@ -1,113 +1,60 @@
-"""Sessions: one problem's adapter versions, moments, reference and journal; and the register with its cap and leases.
+"""The register of open sessions, with its cap and leases; and, with a store, those that are on the disk.
 
-Limits: the newest two versions are kept, and version 0 always (it is the base). A session that nobody uses for the
-length of a lease is dropped when any session is next looked at; one in the middle of a call is not.
+Limits: a session that nobody uses for the length of a lease is dropped from memory when any session is next looked at;
+one in the middle of a call is not. Without a store that is its end; with one, the next call that names it restores it,
+until its folder is removed by age. Opening, restoring and closing take turns.
 """
 
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pot_agent.config import GrpoConfig, LoraConfig
-from pot_agent.errors import PolicyBusyError, SessionConflictError, SessionNotFoundError, VersionError
-from pot_agent.policy.base import Receipt
-from pot_agent.policy.journal import Journal
+from pot_agent.config import LoraConfig
+from pot_agent.errors import PolicyBusyError, SessionConflictError, SessionNotFoundError
+from pot_agent.policy.session import Session
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from pot_agent.policy.adapters import AdapterLayout
-    from pot_agent.policy.trainer import Moments
+    from pot_agent.policy.store import Store
 
-KEPT_VERSIONS = 2
 REMEMBERED = 1024
 """Names of expired sessions kept for the sake of a better message."""
 
 
-@dataclass(eq=False)
-class Session:
-    """One open session. Its fields change under the policy's lock only."""
-
-    name: str
-    lora: LoraConfig | None
-    seed: int
-    layout: "AdapterLayout | None"
-    version: int = 0
-    vectors: dict[int, "Tensor"] = field(default_factory=dict)
-    """Adapter vectors of the versions kept, but version 0."""
-    reference: "Tensor | None" = None
-    """The reference's vector; None: the base."""
-    steps: int = 0
-    steps_since_sync: int = 0
-    moments: "Moments | None" = None
-    receipts: dict[str, Receipt] = field(default_factory=dict)
-    closed: bool = False
-    used: float = field(default_factory=time.monotonic)
-    calls: int = 0
-
-    def __post_init__(self) -> None:
-        self.journal = Journal(self.name)
-
-    def vector_of(self, version: int) -> "Tensor | None":
-        """The vector of a version that is kept; None for version 0. Raises `VersionError` naming both."""
-        if version == 0:
-            return None
-        if version not in self.vectors:
-            kept = ", ".join(str(v) for v in (0, *sorted(self.vectors)))
-            raise VersionError(
-                f"session {self.name!r} has no version {version}: the newest is {self.version}, and {kept} are kept",
-                value=version,
-            )
-        return self.vectors[version]
-
-    def check_newest(self, version: int) -> None:
-        """Raises `VersionError` naming both versions."""
-        if version != self.version:
-            raise VersionError(
-                f"an update of version {version} was asked for; session {self.name!r} is at version {self.version}: "
-                "sample from the newest version and train on that",
-                value=version,
-            )
-
-    def commit(self, vector: "Tensor", moments: "Moments", steps: int, grpo: GrpoConfig) -> None:
-        """Make this vector the next version, and at a sync boundary the reference."""
-        self.version += 1
-        self.vectors[self.version] = vector
-        for old in [v for v in self.vectors if v <= self.version - KEPT_VERSIONS]:
-            del self.vectors[old]
-        self.moments = moments
-        self.steps += steps
-        self.steps_since_sync += steps
-        if grpo.reference == "synced" and self.steps_since_sync >= grpo.reference_sync_steps:
-            self.reference, self.steps_since_sync = vector, 0
-
-
 class Sessions:
-    """All open sessions of a policy. Thread-safe."""
+    """All sessions of a policy. Thread-safe."""
 
-    def __init__(self, *, most: int, lease_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        most: int,
+        lease_seconds: float,
+        store: "Store | None" = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._most = most
         self._lease = lease_seconds
+        self._store = store
         self._clock = clock
         self._lock = threading.Lock()
+        self._doors = threading.Lock()
+        """Held by who opens, restores or closes, which may read and write files; taken before `_lock`, never after."""
         self._open: dict[str, Session] = {}
-        self._expired: OrderedDict[str, None] = OrderedDict()
+        self._expired: OrderedDict[str, str] = OrderedDict()
+        """Why sessions that are gone are gone, by name."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     def open(self, name: str, lora: LoraConfig | None, seed: int, layout: "AdapterLayout | None") -> Session:
-        """A new session, or the one that is open with equal arguments."""
-        with self._lock:
-            self._expire()
-            session = self._open.get(name)
-            if session is None:
-                session = self._add(Session(name=name, lora=lora, seed=seed, layout=layout, used=self._clock()))
-            elif (session.lora, session.seed) != (lora, seed):
+        """A new session, or the one that is there with equal arguments."""
+        with self._doors:
+            self._remove_aged()
+            session = self._find(name) or self._create(name, lora, seed, layout)
+            if (session.lora, session.seed) != (lora, seed):
                 raise SessionConflictError(
                     f"session {name!r} is open with lora={session.lora}, seed={session.seed}, not lora={lora}, "
                     f"seed={seed}; close it first or choose another name",
@@ -116,26 +63,10 @@ class Sessions:
             session.used = self._clock()
             return session
 
-    def _add(self, session: Session) -> Session:
-        if len(self._open) >= self._most:
-            raise PolicyBusyError(
-                f"{len(self._open)} sessions are open and the cap is {self._most} (max_sessions); close one, or wait "
-                f"until one has been unused for {self._lease:g} s",
-                value=self._most,
-            )
-        self._expired.pop(session.name, None)
-        self._open[session.name] = session
-        return session
-
     @contextmanager
     def using(self, name: str) -> Iterator[Session]:
         """The session, safe from its lease meanwhile. Raises `SessionNotFoundError` saying whether it expired."""
-        with self._lock:
-            self._expire()
-            session = self._open.get(name)
-            if session is None:
-                raise self._not_found(name)
-            session.calls += 1
+        session = self._enter(name)
         try:
             yield session
         finally:
@@ -144,34 +75,109 @@ class Sessions:
                 session.used = self._clock()
 
     def close(self, name: str) -> None:
-        """Forget a session; one that is not open is no error."""
-        with self._lock:
-            session = self._open.pop(name, None)
-            self._expired.pop(name, None)
-            if session is not None:
-                session.closed = True
+        """Forget a session, on the disk too; one that is not there is no error."""
+        with self._doors:
+            session = self._open.get(name)
+            if session is None:
+                self._remove_folder(name)
+            else:
+                with session.writing:  # nobody writes into a folder that is removed, or into its successor
+                    self._remove_folder(name)
+                    session.closed = True
+            with self._lock:
+                self._open.pop(name, None)
+                self._expired.pop(name, None)
 
     def close_all(self) -> None:
-        """Forget every session."""
-        for name in list(self._open):
-            self.close(name)
+        """End every session; folders stay, and other processes may have them from now on."""
+        with self._doors, self._lock:
+            for session in self._open.values():
+                with session.writing:
+                    session.closed = True
+            self._open.clear()
+            if self._store is not None:
+                self._store.release()
+
+    def _enter(self, name: str) -> Session:
+        with self._lock:
+            self._expire()
+            session = self._open.get(name)
+            if session is not None:
+                session.calls += 1
+                return session
+        with self._doors:
+            session = self._find(name, calls=1)
+        if session is None:
+            raise self._not_found(name)
+        return session
+
+    def _find(self, name: str, *, calls: int = 0) -> Session | None:
+        """The session in memory, else restored; `calls` more are in it."""
+        with self._lock:
+            self._expire()
+            session = self._open.get(name)
+            if session is not None:
+                session.calls += calls
+                return session
+        if self._store is None or not self._store.has(name):
+            return None
+        self._check_room()
+        session = self._store.load(name)
+        session.calls = calls
+        return self._add(session)
+
+    def _create(self, name: str, lora: LoraConfig | None, seed: int, layout: "AdapterLayout | None") -> Session:
+        self._check_room()
+        session = Session(name=name, lora=lora, seed=seed, layout=layout)
+        if self._store is not None:
+            self._store.create(session)
+        return self._add(session)
+
+    def _add(self, session: Session) -> Session:
+        with self._lock:
+            session.used = self._clock()
+            self._expired.pop(session.name, None)
+            self._open[session.name] = session
+        return session
+
+    def _check_room(self) -> None:
+        if len(self._open) >= self._most:
+            raise PolicyBusyError(
+                f"{len(self._open)} sessions are open and the cap is {self._most} (max_sessions); close one, or wait "
+                f"until one has been unused for {self._lease:g} s",
+                value=self._most,
+            )
+
+    def _remove_folder(self, name: str) -> None:
+        if self._store is not None:
+            self._store.remove(name)
+
+    def _remove_aged(self) -> None:
+        if self._store is not None:
+            self._remember(self._store.remove_aged(self._open), f"{self._store.seconds:g} s (state_seconds)")
 
     def _expire(self) -> None:
         now = self._clock()
-        for session in [s for s in self._open.values() if s.calls == 0 and now - s.used > self._lease]:
+        idle = [s for s in self._open.values() if s.calls == 0 and now - s.used > self._lease]
+        for session in idle:
             session.closed = True
             del self._open[session.name]
-            self._expired[session.name] = None
+        if self._store is None:
+            self._remember((session.name for session in idle), f"{self._lease:g} s (lease_seconds)")
+
+    def _remember(self, names: Iterable[str], limit: str) -> None:
+        self._expired.update((name, limit) for name in names)
         while len(self._expired) > REMEMBERED:
             self._expired.popitem(last=False)
 
     def _not_found(self, name: str) -> SessionNotFoundError:
         if name in self._expired:
             return SessionNotFoundError(
-                f"session {name!r} expired: it was unused for more than {self._lease:g} s (lease_seconds), and its "
-                "adapter is gone; open it again and start anew",
+                f"session {name!r} expired: it was unused for more than {self._expired[name]}, and its adapter is "
+                "gone; open it again and start anew",
                 value=name,
             )
+        lost = ", or was lost with its process (POT_STATE keeps sessions)" if self._store is None else ""
         return SessionNotFoundError(
-            f"no session {name!r}: it was never opened here, or was closed; call open first", value=name
+            f"no session {name!r}: it was never opened here, or was closed{lost}; call open first", value=name
         )

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from pot_agent.errors import ConfigError
 from pot_agent.policy.base import Message
+from pot_agent.policy.blocks import end_of_first_block
 from pot_agent.policy.models import LoadedModel
 
 logger = logging.getLogger(__name__)
@@ -81,22 +82,28 @@ def _end_ids(loaded: LoadedModel) -> frozenset[int]:
     return frozenset(int(i) for i in [*listed, loaded.tokenizer.eos_token_id] if isinstance(i, int))
 
 
-class StopStrings:
-    """Where a completion meets one of its stop strings."""
+class Stops:
+    """Where a completion ends before the model ends it: at a stop string, or with its first block of code."""
 
-    def __init__(self, chat: Chat, stop: Sequence[str]) -> None:
+    def __init__(self, chat: Chat, stop: Sequence[str], *, end_at_block: bool = False) -> None:
         self._chat = chat
         self._stop = tuple(stop)
+        self._end_at_block = end_at_block
         # A stop string of b bytes spans at most b tokens; a few more, because some decoders trim the first one's space.
         self._tail = max((len(s.encode("utf-8", "surrogatepass")) for s in self._stop), default=0) + 4
 
     def reached(self, ids: Sequence[int]) -> bool:
-        """Whether a stop string ends within the newest tokens."""
-        if not self._stop:
+        """Whether a stop string or a block ends within the newest tokens."""
+        if not self._stop and not self._end_at_block:
             return False
         tail = self._chat.decode(ids[-self._tail :])
-        return any(stop in tail for stop in self._stop)
+        if any(stop in tail for stop in self._stop):
+            return True
+        fenced = self._end_at_block and ("`" in tail or "~" in tail)  # else the whole need not be looked at
+        return fenced and end_of_first_block(self._chat.decode(ids)) is not None
 
     def cut(self, text: str) -> str:
-        """The text before the first stop string."""
+        """The text before the first stop string, and up to the end of its block where one ends it."""
+        if self._end_at_block:
+            text = text[: end_of_first_block(text)]
         return text[: min((at for stop in self._stop if (at := text.find(stop)) >= 0), default=len(text))]

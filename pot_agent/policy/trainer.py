@@ -3,8 +3,9 @@
 How it is computed, each part exact and tested against the naive way:
 - the prompt is run once per epoch; each completion then attends to its keys and values, and the gradient that reaches
   them is added up and sent back through the prompt once (`prompt.py`);
-- a completion is one row of its own (or a few, right-padded, on a GPU), so no padding enters and memory does not grow
-  with the group;
+- a pass is one completion, or a few of about one length, right-padded: memory does not grow with the group;
+- layers and attention run by hand-written passes that keep what the adapter's gradient needs (`fused.py`,
+  `attention.py`);
 - logits exist for completion tokens only, a chunk at a time (`head.py`);
 - old log-probabilities are those of epoch 1's own forward, so its ratio is exactly 1; where the reference is the very
   version that is trained, they are the reference's too.
@@ -15,7 +16,8 @@ Limits: no state of torch's dropout or batch statistics is handled, because the 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,17 +25,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pot_agent.config import GrpoConfig
 from pot_agent.policy.adapters import Adapters, AdapterSlot
-from pot_agent.policy.cache import cache_of
+from pot_agent.policy.clock import Clock
+from pot_agent.policy.distillation import divergences
+from pot_agent.policy.forward import Forward, Rows
 from pot_agent.policy.grpo import GrpoStats, grpo_loss, token_weights
-from pot_agent.policy.head import Head, backbone_of, token_logprobs
+from pot_agent.policy.head import Head
 from pot_agent.policy.journal import Sample
 from pot_agent.policy.models import LoadedModel
-from pot_agent.policy.prompt import Prompts, States
-
-GPU_PASS_TOKENS = 8192
-"""Completion tokens, padding included, of one pass on a GPU; on a CPU each completion is a pass of its own."""
-
-Rows = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -53,11 +51,21 @@ class Update:
     moments: Moments | None = None
     skipped: str | None = None
     losses: tuple[float, ...] = ()
+    policy_loss: float = 0.0
+    kl_loss: float = 0.0
+    distil_loss: float = 0.0
     kl: float = 0.0
     clip_fraction: float = 0.0
     grad_norm: float = 0.0
     sampler_gap: float = 0.0
+    sampler_kl: float = 0.0
+    noise: float = 0.0
+    """Root mean square of what `sampler_gap` is the mean of."""
     tokens: int = 0
+    referenced: bool = False
+    """Whether a reference other than the version trained was run."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Seconds of each phase."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +81,8 @@ class Group:
     parent_is_base: bool
     """Whether the parent's B is zero, so that it is the base exactly."""
     moments: Moments | None
+    teachers: Sequence[Sequence[int] | None] = ()
+    """For each sample the prompt that its teacher reads, or None; empty where nothing is distilled."""
 
     @property
     def prompt_ids(self) -> Sequence[int]:
@@ -102,23 +112,23 @@ class Trainer:
         pass_tokens: int | None = None,
         segment_tokens: int | None = None,
     ) -> None:
-        self._backbone = backbone_of(loaded.model)
         self._device = loaded.device
-        self._adapters = adapters
         self._head = head
-        self._prompts = Prompts(self._backbone, self._device, segment_tokens)
-        self._pass_tokens = pass_tokens or (1 if loaded.device.type == "cpu" else GPU_PASS_TOKENS)
+        self._forward = Forward(loaded, adapters, head, pass_tokens=pass_tokens, segment_tokens=segment_tokens)
 
     @torch.no_grad()
     def logprobs(
         self, slot: AdapterSlot | None, vector: Tensor | None, prompt_ids: Sequence[int], rows: Rows, temperature: float
     ) -> list[Tensor]:
         """Log-probability of each completion token under a version (None: the base)."""
-        with self._adapters.running(slot, vector):
-            states = self._prompts.states(prompt_ids[:-1])
+        with self._forward.running(slot, vector):
+            states = self._forward.prompts.states(prompt_ids[:-1])
             found: dict[int, Tensor] = {}
-            for part in self._passes(rows):
-                found.update(zip(part, self._row_logprobs(states, prompt_ids, rows, part, temperature), strict=True))
+            for part in self._forward.passes(rows):
+                hidden = self._forward.hidden(states, prompt_ids, rows, part)
+                found.update(
+                    zip(part, self._forward.logprobs(hidden, [rows[i] for i in part], temperature), strict=True)
+                )
         return [found[index] for index in range(len(rows))]
 
     def update(self, slot: AdapterSlot, group: Group, config: GrpoConfig, check: Callable[[], None]) -> Update:
@@ -126,13 +136,20 @@ class Trainer:
         mask_GT = self._mask(group, config)
         if not bool(mask_GT.any()):
             return Update(skipped="no tokens to train on: every completion ran out of tokens, and those are masked")
-        reference = self._reference(slot, group, config)
+        clock = Clock(self._device)
+        with clock.phase("reference"):
+            reference = self._reference(slot, group, config)
+        with clock.phase("teacher"):
+            teachers = self._teachers(slot, group)
         vector = group.parent.clone()
         optimizer = _optimizer(vector, group.moments, config)
         old: list[Tensor] = []
         losses, norms, clipped, stats = [], [], [], None
         for _ in range(config.epochs):
-            loss, stats, new = self._epoch(slot, vector, group, mask_GT, old, reference, config, check)
+            with clock.phase("epochs"):
+                loss, stats, new = self._epoch(
+                    slot, vector, group, mask_GT, old, reference, config, check, teachers=teachers
+                )
             old = old or new
             gradient = slot.gradient()
             norm = float(gradient.norm())
@@ -140,7 +157,8 @@ class Trainer:
                 return Update(skipped=f"not finite: loss {loss}, gradient norm {norm}; phi_t is kept", losses=(loss,))
             gradient.mul_(min(1.0, config.max_grad_norm / (norm + 1e-6)))
             vector.grad = gradient
-            optimizer.step()
+            with clock.phase("optimizer"):
+                optimizer.step()
             losses.append(loss)
             norms.append(norm)
             clipped.append(stats.clip_fraction)
@@ -152,11 +170,16 @@ class Trainer:
             vector=vector,
             moments=_moments(optimizer),
             losses=tuple(losses),
+            policy_loss=stats.policy_loss,
+            kl_loss=stats.kl_loss,
+            distil_loss=stats.distil_loss,
             kl=stats.kl_mean,
             clip_fraction=sum(clipped) / len(clipped),
             grad_norm=sum(norms) / len(norms),
-            sampler_gap=_gap(old, group.samples),
+            **_against_the_sampler(old, group.samples),
             tokens=int(mask_GT.sum()),
+            referenced=reference is not None,
+            phases=clock.seconds,
         )
 
     def _epoch(
@@ -169,6 +192,8 @@ class Trainer:
         reference: list[Tensor] | None,
         config: GrpoConfig,
         check: Callable[[], None],
+        *,
+        teachers: Sequence[Tensor | None] = (),
     ) -> tuple[float, GrpoStats, list[Tensor]]:
         """Loss, statistics and log-probabilities of one epoch; the gradient is left in the slot."""
         weights_GT = token_weights(mask_GT, config)
@@ -176,12 +201,13 @@ class Trainer:
         total, stats = 0.0, GrpoStats(0.0, 0.0, 0.0, 0.0, 0.0)
         new: dict[int, Tensor] = {}
         slot.clear_gradients()
-        with self._adapters.running(slot, vector.detach()):
+        with self._forward.running(slot, vector.detach()):
             check()
-            prompt = self._prompts.differentiable(group.prompt_ids[:-1])
-            for part in self._passes(group.rows):
+            prompt = self._forward.prompts.differentiable(group.prompt_ids[:-1])
+            for part in self._forward.passes(group.rows):
                 check()
-                found = self._row_logprobs(prompt.states, group.prompt_ids, group.rows, part, group.temperature)
+                hidden = self._forward.hidden(prompt.states, group.prompt_ids, group.rows, part)
+                found = self._forward.logprobs(hidden, [group.rows[i] for i in part], group.temperature)
                 frozen = [row.detach() for row in found]
                 before = [old[i] for i in part] if old else frozen
                 length = max(len(row) for row in found)
@@ -195,40 +221,34 @@ class Trainer:
                     sampler_GT[part, :length],
                     weights_GT=weights_GT[part, :length],
                 )
+                taught = self._distillation(hidden, part, group, teachers, weights_GT, config)
+                if taught is not None:
+                    loss, seen = loss + taught, replace(seen, distil_loss=float(taught.detach()))
                 loss.backward()  # type: ignore[no-untyped-call]
                 total, stats = total + float(loss.detach()), stats + seen
                 new.update(zip(part, frozen, strict=True))
             prompt.backward()
         return total, stats, [new[index] for index in range(len(group.samples))]
 
-    def _row_logprobs(
+    def _distillation(
         self,
-        states: States,
-        prompt_ids: Sequence[int],
-        rows: Rows,
+        hidden: Sequence[Tensor],
         part: Sequence[int],
-        temperature: float,
-    ) -> list[Tensor]:
-        """Right-padded rows need no mask of their own: causal attention never looks to the right."""
-        targets = [torch.tensor(list(rows[index])) for index in part]
-        inputs = [torch.tensor([prompt_ids[-1], *rows[index][:-1]]) for index in part]
-        ids_BT = pad_sequence(inputs, batch_first=True).to(self._device)
-        cache = cache_of(states, len(part)) if states else None
-        output = self._backbone(input_ids=ids_BT, past_key_values=cache, use_cache=cache is not None)
-        hidden_NH = torch.cat([row[: len(t)] for row, t in zip(output.last_hidden_state, targets, strict=True)])
-        logprobs_N = token_logprobs(hidden_NH, torch.cat(targets).to(self._device), self._head, temperature)
-        return list(torch.split(logprobs_N, [len(t) for t in targets]))
-
-    def _passes(self, rows: Rows) -> list[list[int]]:
-        """Rows that go through the model together: as many of about one length as the budget allows, one at least."""
-        passes: list[list[int]] = []
-        for index in sorted(range(len(rows)), key=lambda i: len(rows[i])):
-            fits = passes and (len(passes[-1]) + 1) * len(rows[index]) <= self._pass_tokens
-            if fits:
-                passes[-1].append(index)
-            else:
-                passes.append([index])
-        return passes
+        group: Group,
+        teachers: Sequence[Tensor | None],
+        weights_GT: Tensor,
+        config: GrpoConfig,
+    ) -> Tensor | None:
+        """The distillation loss of these rows; None where none has a teacher."""
+        losses = [
+            (
+                divergences(row, teacher, self._head, group.temperature, config.distil_divergence)
+                * weights_GT[i, : len(row)]
+            ).sum()
+            for row, i in zip(hidden, part, strict=True)
+            if (teacher := teachers[i] if teachers else None) is not None
+        ]
+        return config.distil * torch.stack(losses).sum() if losses else None
 
     def _mask(self, group: Group, config: GrpoConfig) -> Tensor:
         masked = [config.mask_truncated and sample.finish == "length" for sample in group.samples]
@@ -247,6 +267,19 @@ class Trainer:
         if same or config.beta == 0:
             return None
         return self.logprobs(slot, group.reference, group.prompt_ids, group.rows, group.temperature)
+
+    @torch.no_grad()
+    def _teachers(self, slot: AdapterSlot, group: Group) -> list[Tensor | None]:
+        """Hidden states of each sample's tokens under its teacher's prompt, at the version being trained."""
+        taught: list[Tensor | None] = []
+        with self._forward.running(slot, group.parent):
+            for sample, prompt_ids in zip(group.samples, group.teachers, strict=False):
+                if prompt_ids is None:
+                    taught.append(None)
+                    continue
+                states = self._forward.prompts.states(prompt_ids[:-1])
+                taught.append(self._forward.hidden(states, prompt_ids, [sample.ids], [0])[0])
+        return taught
 
 
 def _optimizer(vector: Tensor, moments: Moments | None, config: GrpoConfig) -> torch.optim.AdamW:
@@ -271,10 +304,16 @@ def _moments(optimizer: torch.optim.AdamW) -> Moments:
     return Moments(first=state["exp_avg"], second=state["exp_avg_sq"], steps=int(state["step"]))
 
 
-def _gap(logprobs: Sequence[Tensor], samples: Sequence[Sample]) -> float:
+def _against_the_sampler(logprobs: Sequence[Tensor], samples: Sequence[Sample]) -> dict[str, Any]:
+    """How far trainer and sampler are apart on the tokens that the sampler drew, both at the version being trained."""
     trainer = torch.cat([row.double().cpu() for row in logprobs])
     sampler = torch.tensor([value for sample in samples for value in sample.logprobs], dtype=torch.float64)
-    return float((trainer - sampler).abs().mean())
+    delta = trainer - sampler
+    return {
+        "sampler_gap": float(delta.abs().mean()),
+        "sampler_kl": float((torch.expm1(delta) - delta).mean()),
+        "noise": float(delta.square().mean().sqrt()),
+    }
 
 
 def _finite(value: float) -> bool:

@@ -23,6 +23,7 @@ class ThoughtView:
     total: int = 0
     failure: str = ""
     cached: bool = False
+    generated: float | None = None
 
     @property
     def name(self) -> str:
@@ -108,6 +109,14 @@ class Progress:
 
     def _on_tokens(self, event: Mapping[str, Any]) -> None:
         self.ticking = event["tokens"]
+        if event["phase"] == "tests":
+            self.doing = "writing tests to learn from"
+
+    def _on_generated(self, event: Mapping[str, Any]) -> None:
+        self.ticking = 0
+        self.tokens += event["tokens"]
+        self.sampling_seconds += event["seconds"]
+        self.doing = "running the programs on the generated tests"
 
     def _on_thought(self, event: Mapping[str, Any]) -> None:
         if self._sampling_since is not None:
@@ -124,7 +133,7 @@ class Progress:
             if (thought.iteration, thought.phase, thought.index) == tuple(
                 event[name] for name in ("iteration", "phase", "index")
             ):
-                for name in ("verdict", "score", "passed", "total", "failure", "cached"):
+                for name in ("verdict", "score", "passed", "total", "failure", "cached", "generated"):
                     setattr(thought, name, event[name])
                 break
         if event["score"] is not None:

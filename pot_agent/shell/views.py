@@ -59,6 +59,8 @@ class PlainView:
             self._line(f"warning: {event['message']}")
         elif kind == "selected":
             self._line(f"iteration {event['iteration']}: {self.progress.doing}")
+        elif kind == "generated":
+            self._line(f"  generated tests: {event['asked']} asked for, {event['kept']} kept, {event['tokens']} tokens")
         elif kind == "verdict":
             thought = next(t for t in reversed(self.progress.thoughts) if _is(t, event))
             self._line(f"  {thought_line(thought)}")
@@ -126,9 +128,9 @@ def thought_line(thought: ThoughtView) -> str:
     again = " (run before)" if thought.cached else ""
     cut = " (cut off)" if thought.finish_reason == "length" else ""
     failure = f" · {thought.failure}" if thought.failure else ""
-    return (
-        f"{kind} {thought.name}: {thought.verdict} {score_text(thought)}{again} · {thought.tokens} tokens{cut}{failure}"
-    )
+    generated = "" if thought.generated is None else f" · generated {thought.generated:.0%}"
+    verdict = f"{thought.verdict} {score_text(thought)}{generated}{again}"
+    return f"{kind} {thought.name}: {verdict} · {thought.tokens} tokens{cut}{failure}"
 
 
 def picture(progress: Progress) -> RenderableType:

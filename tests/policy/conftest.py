@@ -1,20 +1,20 @@
 """The tiny model, and policies over it."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
-from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from pot_agent.policy.base import Policy
 from pot_agent.policy.client import HttpPolicy
 from pot_agent.policy.engine import Engine
 from pot_agent.policy.local import LocalPolicy
 from tests.policy.serving import serving
-from tests.tiny import make_tiny_model
+from tests.tiny import make_norms_exact, make_tiny_model
+
+MANY = 1000
+"""Sessions that the shared policies hold: tests of the contract leave theirs open."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,18 +32,31 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def local(tiny: Path) -> Iterator[LocalPolicy]:
     """The policy in this process."""
-    with LocalPolicy(str(tiny), threads=1) as policy:
+    with LocalPolicy(str(tiny), threads=1, max_sessions=MANY) as policy:
         yield policy
 
 
 @pytest.fixture(scope="session")
 def http(tiny: Path) -> Iterator[HttpPolicy]:
     """The HTTP client of a real server on this machine."""
-    with serving(LocalPolicy(str(tiny), threads=1)) as url, HttpPolicy(url) as policy:
+    with serving(LocalPolicy(str(tiny), threads=1, max_sessions=MANY)) as url, HttpPolicy(url) as policy:
         yield policy
 
 
-@pytest.fixture(params=["local", "http"])
+@pytest.fixture(scope="session")
+def durable(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPolicy]:
+    """The policy in this process, with a state folder."""
+    with LocalPolicy(str(tiny), threads=1, state_dir=tmp_path_factory.mktemp("state")) as policy:
+        yield policy
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """Where a state folder is to be."""
+    return tmp_path / "state"
+
+
+@pytest.fixture(params=["local", "http", "durable"])
 def policy(request: pytest.FixtureRequest) -> Policy:
     """Every implementation of the contract."""
     found: Policy = request.getfixturevalue(request.param)
@@ -54,11 +67,5 @@ def policy(request: pytest.FixtureRequest) -> Policy:
 def exact(tiny: Path, tmp_path: Path) -> Engine:
     """The tiny model in float64, to be compared with exact numbers: its norms too, which always round to float32."""
     engine = Engine(str(tiny), device="cpu", dtype="float64", home=tmp_path)
-    for module in engine._loaded.model.modules():
-        if isinstance(module, LlamaRMSNorm):
-            module.forward = partial(_exact_norm, module.weight, module.variance_epsilon)
+    make_norms_exact(engine._loaded.model)
     return engine
-
-
-def _exact_norm(weight_H: Tensor, epsilon: float, x_NTH: Tensor) -> Tensor:
-    return weight_H * x_NTH * torch.rsqrt(x_NTH.square().mean(-1, keepdim=True) + epsilon)

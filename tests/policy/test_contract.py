@@ -9,7 +9,7 @@ import pytest
 
 from pot_agent.config import GrpoConfig, LoraConfig
 from pot_agent.errors import CancelledError, VersionError
-from pot_agent.policy.base import Message, Policy
+from pot_agent.policy.base import Message, Policy, SessionInfo
 from tests.policy.contract import ASK, GRPO, LORA, draw, learn, opened, told
 
 
@@ -142,6 +142,26 @@ def test_the_same_update_again_gets_the_same_receipt_and_trains_nothing(policy: 
     assert policy.open(session, lora=LORA).version == 1
     with pytest.raises(VersionError, match=r"version 0 .* version 1"):
         policy.internalize(session, version=0, rewards=rewards, grpo=replace(GRPO, epochs=2))
+
+
+def test_a_snapshot_is_kept_however_many_versions_follow(policy: Policy) -> None:
+    session = opened(policy)
+    assert policy.snapshot(session) == SessionInfo(session=session, version=0)
+    learn(policy, session)
+    assert policy.snapshot(session) == SessionInfo(session=session, version=1)
+    kept = told(draw(policy, session, version=1, seed=40))
+    for version in (1, 2, 3):
+        learn(policy, session, version=version, seed=version)
+    assert policy.snapshot(session).version == 4
+    assert told(draw(policy, session, version=1, seed=40)) == kept
+
+
+def test_an_open_session_is_restored_as_it_is(policy: Policy) -> None:
+    session = opened(policy)
+    learn(policy, session)
+    before = told(draw(policy, session, version=1))
+    assert policy.restore(session) == SessionInfo(session=session, version=1)
+    assert told(draw(policy, session, version=1)) == before
 
 
 def test_equal_rewards_move_no_weight(policy: Policy) -> None:

@@ -90,6 +90,9 @@ def test_a_closed_session_is_not_found_and_closing_twice_is_no_error(policy: Pol
         policy.score(session, version=0, sample_ids=[sample.sample_id])
     with pytest.raises(SessionNotFoundError):
         policy.internalize(session, version=0, rewards={sample.sample_id: 1.0}, grpo=GRPO)
+    for call in (policy.snapshot, policy.restore):
+        with pytest.raises(SessionNotFoundError, match=session):
+            call(session)
 
 
 def test_a_prompt_beyond_the_context_names_the_limit(policy: Policy) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from pot_agent.config import GrpoConfig, LoraConfig, Settings
 from pot_agent.policy.base import Message
+from pot_agent.policy.blocks import end_of_first_block
 from pot_agent.policy.local import LocalPolicy
 
 ASK: list[Message] = [{"role": "user", "content": "Write a Python function add(a, b) that returns the sum. Only code."}]
@@ -28,6 +29,22 @@ def test_the_embedded_model_writes_python(embedded: LocalPolicy) -> None:
     assert "def add(a, b)" in answer.text
     assert embedded.capabilities.parameters == 134_515_008
     assert embedded.capabilities.context_tokens == 8192
+
+
+def test_a_thought_can_end_with_its_first_block(embedded: LocalPolicy) -> None:
+    embedded.open("block")
+    asked = {"version": 0, "messages": ASK, "n": 3, "temperature": 0.7, "max_tokens": 96, "seed": 4}
+    whole = embedded.sample("block", **asked)
+    ended = embedded.sample("block", **asked, end_at_block=True)
+    closed = 0
+    for long, short in zip(whole, ended, strict=True):
+        end = end_of_first_block(long.text)
+        closed += end is not None
+        assert short.text == long.text[:end]
+        assert short.tokens <= long.tokens
+        assert (short.finish_reason == "stop") or end is None
+    assert closed == 3
+    assert sum(sample.tokens for sample in ended) < sum(sample.tokens for sample in whole)
 
 
 def test_the_embedded_model_learns_and_its_sampler_follows(embedded: LocalPolicy) -> None:

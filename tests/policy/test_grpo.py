@@ -134,7 +134,7 @@ def test_kl_estimators_by_hand(kl: str, value: float, slope: float) -> None:
     loss, stats = grpo_loss(new, old, ref, torch.zeros(1, dtype=torch.float64), mask, config)
     assert loss.item() == pytest.approx(0.1 * value, abs=1e-12)
     assert torch.autograd.grad(loss, new)[0].item() == pytest.approx(0.1 * slope, abs=1e-12)
-    assert stats.kl_mean == pytest.approx(math.log(2) - 0.5, abs=1e-12)
+    assert stats.kl_mean == pytest.approx(1.25 * (math.log(2) - 0.5), abs=1e-12)
 
 
 @pytest.mark.parametrize("off_policy", [0.0, 0.8])

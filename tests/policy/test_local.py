@@ -20,8 +20,9 @@ from pot_agent.errors import (
 )
 from pot_agent.policy.adapters import SPARE_SLOTS
 from pot_agent.policy.base import Message, Receipt
-from pot_agent.policy.local import LocalPolicy, default_policy
+from pot_agent.policy.local import LocalPolicy
 from pot_agent.policy.sessions import Sessions
+from pot_agent.policy.shared import default_policy
 
 ASK: list[Message] = [{"role": "user", "content": "Write a function that adds two numbers."}]
 GRPO = GrpoConfig(learning_rate=1e-2)
@@ -122,8 +123,8 @@ def test_a_cancel_between_epochs_keeps_version_and_moments(own: LocalPolicy) -> 
     cancel = threading.Event()
     epoch = own._engine._trainer._epoch
 
-    def one_epoch_then_cancel(*arguments: object) -> object:
-        result = epoch(*arguments)  # type: ignore[arg-type]
+    def one_epoch_then_cancel(*arguments: object, **options: object) -> object:
+        result = epoch(*arguments, **options)  # type: ignore[arg-type]
         cancel.set()
         return result
 

@@ -23,6 +23,7 @@ from tests.policy.serving import ASK, WatchedPolicy, free_port, serving
 
 ROOT = Path(__file__).parents[2]
 JSON = {"Content-Type": "application/json"}
+CALLS = ("open", "sample", "score", "internalize", "snapshot", "restore", "close")
 SAMPLE = {"version": 0, "messages": ASK, "n": 2, "max_tokens": 4, "seed": 1}
 
 
@@ -218,7 +219,7 @@ def _wait_until_ready(url: str, process: "subprocess.Popen[bytes]", log: Path) -
 
 def test_openapi_shows_every_call_with_examples_that_are_valid(url: str) -> None:
     described = httpx.get(f"{url}/openapi.json").json()
-    calls = {f"/v1/sessions/{{session}}/{call}" for call in ("open", "sample", "score", "internalize", "close")}
+    calls = {f"/v1/sessions/{{session}}/{call}" for call in CALLS}
     assert calls | {"/v1/count", "/v1/capabilities", "/health", "/ready"} == set(described["paths"])
     for name in ("OpenBody", "SampleBody", "ScoreBody", "InternalizeBody", "CountBody", "ErrorBody"):
         for example in described["components"]["schemas"][name]["examples"]:

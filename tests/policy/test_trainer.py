@@ -1,139 +1,32 @@
 """The trainer against a naive one: whole sequences, all logits, no cache, no parts, in float64."""
 
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from pot_agent.config import GrpoConfig, LoraConfig
+from pot_agent.config import GrpoConfig
 from pot_agent.errors import CancelledError
-from pot_agent.policy.adapters import AdapterSlot
 from pot_agent.policy.engine import Engine
-from pot_agent.policy.grpo import advantages
-from pot_agent.policy.head import head_of
-from pot_agent.policy.journal import Sample
-from pot_agent.policy.trainer import Group, Trainer
-
-LORA = LoraConfig(rank=3, alpha=6.0)
-PROMPT = (1, 40, 41, 42, 60, 61, 7, 8, 9, 100, 101, 5)
-ROWS = ((50, 51, 52, 2), (70, 71, 72, 73, 74, 75, 76), (90, 2))
-TEMPERATURE = 0.7
-REWARDS = (2 / 3, 1 / 3, 0.0)
-
-
-def nothing() -> None:
-    """Nobody cancels."""
-
-
-def samples(prompt: tuple[int, ...] = PROMPT) -> list[Sample]:
-    return [
-        Sample(
-            sample_id=str(index), version=0, prompt_ids=prompt, prompt_digest="p", ids=ids,
-            logprobs=tuple(-4.0 - 0.1 * j for j in range(len(ids))), temperature=TEMPERATURE,
-            finish="stop" if ids[-1] == 2 else "length",
-        )
-        for index, ids in enumerate(ROWS)
-    ]  # fmt: skip
-
-
-def adapter(engine: Engine, seed: int, *, trained: bool = True) -> Tensor:
-    """A version's vector; a trained one has a B that is not zero."""
-    layout = engine.layout(LORA)
-    vector = layout.initial(seed, engine._like)
-    noise = torch.Generator().manual_seed(seed)
-    for _, _, b_OR in layout.views(vector):
-        if trained:
-            b_OR.normal_(std=0.05, generator=noise)
-    return vector
-
-
-def group_of(engine: Engine, prompt: tuple[int, ...] = PROMPT, **changes: Any) -> Group:
-    fields = {
-        "samples": samples(prompt),
-        "advantages": advantages(REWARDS, GrpoConfig()),
-        "parent": adapter(engine, 1),
-        "reference": adapter(engine, 2),
-        "parent_is_base": False,
-        "moments": None,
-    }
-    return Group(**{**fields, **changes})
-
-
-def slot_of(engine: Engine) -> AdapterSlot:
-    return engine._adapters.slot(engine.layout(LORA))
-
-
-def trainer_of(engine: Engine, **options: Any) -> Trainer:
-    return Trainer(engine._loaded, engine._adapters, head_of(engine._loaded.model), **options)
-
-
-def naive_logprobs(engine: Engine, vector: Tensor | None, prompt: tuple[int, ...], ids: tuple[int, ...]) -> Tensor:
-    """Log-probabilities by the definition, with LoRA added by hand to the base's own weights."""
-    model = engine._loaded.model
-    linears = {name: model.get_submodule(name) for name in engine._linears}
-    weights = {name: getattr(module, "base_layer", module).weight for name, module in linears.items()}
-    if vector is not None:
-        for name, a_RI, b_OR in engine.layout(LORA).views(vector):
-            weights[name] = weights[name] + (LORA.alpha / LORA.rank) * b_OR @ a_RI
-    originals = {name: module.forward for name, module in linears.items()}
-    try:
-        for name, module in linears.items():
-            module.forward = lambda x, w=weights[name]: x @ w.T
-        logits = model(input_ids=torch.tensor([prompt + ids]), use_cache=False).logits[0]
-    finally:
-        for name, module in linears.items():
-            del module.__dict__["forward"]
-            assert module.forward == originals[name]
-    return (logits[len(prompt) - 1 : -1] / TEMPERATURE).log_softmax(1)[range(len(ids)), list(ids)]
-
-
-def naive_update(engine: Engine, group: Group, config: GrpoConfig) -> tuple[Tensor, list[float]]:
-    """The update as one would write it on a blackboard."""
-    vector = group.parent.clone().requires_grad_()
-    optimizer = torch.optim.AdamW([vector], lr=config.learning_rate, weight_decay=config.weight_decay)
-    prompt = tuple(group.prompt_ids)
-    rows = [tuple(row) for row in group.rows]
-    with torch.no_grad():
-        old = [naive_logprobs(engine, group.parent, prompt, row) for row in rows]
-        ref = [naive_logprobs(engine, group.reference, prompt, row) for row in rows]
-    kept = [not (config.mask_truncated and sample.finish == "length") for sample in group.samples]
-    total = sum(len(row) for row, keep in zip(rows, kept, strict=True) if keep)
-    losses = []
-    for _ in range(config.epochs):
-        loss = torch.zeros((), dtype=torch.float64)
-        for i, row in enumerate(rows):
-            if not kept[i]:
-                continue
-            new = naive_logprobs(engine, vector, prompt, row)
-            ratio = (new - old[i]).exp()
-            surrogate = torch.min(
-                ratio * group.advantages[i], ratio.clamp(1 - config.clip, 1 + config.clip) * group.advantages[i]
-            )
-            if config.importance_cap is not None:
-                sampler = torch.tensor(group.samples[i].logprobs, dtype=torch.float64)
-                surrogate = surrogate * (old[i] - sampler).exp().clamp(max=config.importance_cap)
-            delta = ref[i] - new
-            kl = {
-                "k1": -delta,
-                "k2": delta**2 / 2,
-                "k3": delta.exp() - delta - 1,
-                "k3_ratio": ratio * (delta.exp() - delta - 1),
-            }[config.kl]
-            divisor = {
-                "sequence": len(rows) * len(row),
-                "token": total,
-                "constant": len(rows) * config.constant_length,
-            }[config.loss_normalisation]
-            loss = loss - (surrogate - config.beta * kl).sum() / divisor
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_([vector], config.max_grad_norm)
-        optimizer.step()
-        losses.append(loss.item())
-    return vector.detach(), losses
-
+from pot_agent.policy.grpo import grpo_loss
+from tests.policy.blackboard import (
+    LORA,
+    PROMPT,
+    ROWS,
+    TEMPERATURE,
+    adapter,
+    group_of,
+    last_epoch,
+    naive_logprobs,
+    naive_update,
+    nothing,
+    samples,
+    slot_of,
+    tensors,
+    trainer_of,
+)
 
 CONFIGS = {
     "paper": GrpoConfig(learning_rate=1e-3),
@@ -157,20 +50,62 @@ def test_an_update_equals_the_naive_one_in_float64(exact: Engine, name: str) -> 
     assert (got.vector - group.parent).abs().max().item() > config.learning_rate / 2
 
 
-def test_an_update_in_float32_stays_close_to_float64(exact: Engine, tiny: Any, tmp_path: Any) -> None:
+def test_float32_gives_each_tensor_of_the_gradient_and_each_logprob_of_float64(
+    exact: Engine, tiny: Path, tmp_path: Path
+) -> None:
     single = Engine(str(tiny), device="cpu", dtype="float32", home=tmp_path)
-    config = GrpoConfig(learning_rate=1e-3)
-    moved = {}
-    for name, engine in (("exact", exact), ("single", single)):
-        group = group_of(engine, parent=adapter(exact, 1).to(engine._like.dtype))
-        group = replace(group, reference=adapter(exact, 2).to(engine._like.dtype))
-        slot = slot_of(engine)
-        trainer = engine._trainer
-        trainer._epoch(slot, group.parent, group, trainer._mask(group, config), [], None, config, nothing)
-        moved[name] = slot.gradient().double()
-    for start in range(0, len(moved["exact"]), 500):
-        wanted, got = (moved[name][start : start + 500] for name in ("exact", "single"))
-        assert (got - wanted).norm() <= 1e-4 * wanted.norm() + 1e-9
+    config = GrpoConfig(epochs=1, beta=0.1)
+    gradients, logprobs = {}, {}
+    for engine in (exact, single):
+        dtype = engine._like.dtype
+        group = group_of(engine, parent=adapter(exact, 1).to(dtype), reference=adapter(exact, 2).to(dtype))
+        gradients[dtype] = tensors(engine, last_epoch(engine._trainer, slot_of(engine), group, config)[1])
+        logprobs[dtype] = engine._trainer.logprobs(slot_of(engine), group.parent, PROMPT, ROWS, TEMPERATURE)
+    assert len(gradients[torch.float64]) == 28  # A and B of seven layers in two blocks
+    for name, wanted in gradients[torch.float64].items():
+        assert wanted.norm() > 0, name
+        assert (gradients[torch.float32][name].double() - wanted).norm() <= 1e-4 * wanted.norm(), name
+    for row, wanted in zip(logprobs[torch.float32], logprobs[torch.float64], strict=True):
+        assert row.dtype == torch.float32
+        assert (row.double() - wanted).norm() <= 1e-5 * wanted.norm()
+
+
+def left_padded_logprobs(engine: Engine) -> Tensor:
+    """The group as whole sequences in one left-padded batch through transformers and peft; [G, T], right-aligned."""
+    rows = [torch.tensor(PROMPT + row) for row in ROWS]
+    length = max(len(row) for row in rows)
+    ids_GS = torch.stack([torch.nn.functional.pad(row, (length - len(row), 0)) for row in rows])
+    mask_GS = torch.stack([(torch.arange(length) >= length - len(row)).long() for row in rows])
+    positions_GS = (mask_GS.cumsum(1) - 1).clamp(min=0)
+    logits_GSV: Tensor = engine._loaded.model(ids_GS, attention_mask=mask_GS, position_ids=positions_GS).logits
+    logprobs_GSV = (logits_GSV[:, :-1] / TEMPERATURE).log_softmax(-1)
+    return logprobs_GSV.gather(2, ids_GS[:, 1:, None]).squeeze(2)[:, -max(map(len, ROWS)) :]
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_left_and_right_padding_give_equal_logprobs_and_gradients(exact: Engine, epochs: int) -> None:
+    right, slot, group = trainer_of(exact, pass_tokens=1000), slot_of(exact), group_of(exact)
+    assert len(right._forward.passes(ROWS)) == 1  # three lengths in one pass: padding does enter
+    config = GrpoConfig(epochs=epochs, beta=0.1)
+    update, gradient = last_epoch(right, slot, group, config)
+    trained = group.parent if epochs == 1 else last_epoch(right, slot, group, replace(config, epochs=1))[0].vector
+    found = right.logprobs(slot, trained, PROMPT, ROWS, TEMPERATURE)
+
+    with torch.no_grad(), exact._adapters.running(slot, group.parent):
+        old_GT = left_padded_logprobs(exact)
+    with torch.no_grad(), exact._adapters.running(slot, group.reference):
+        reference_GT = left_padded_logprobs(exact)
+    slot.clear_gradients()
+    with exact._adapters.running(slot, trained):
+        new_GT = left_padded_logprobs(exact)
+        counts_GT = torch.stack([(torch.arange(-new_GT.shape[1], 0) >= -len(row)).double() for row in ROWS])
+        loss, _ = grpo_loss(new_GT, old_GT, reference_GT, group.advantages, counts_GT, config)
+        loss.backward()  # type: ignore[no-untyped-call]
+    for row_T, left_T in zip(found, new_GT.detach(), strict=True):
+        assert (row_T - left_T[-len(row_T) :]).abs().max() < 1e-10
+    assert update.losses[-1] == pytest.approx(loss.item(), abs=1e-10)
+    assert gradient.norm() > 0.1
+    assert (gradient - slot.gradient()).abs().max() < 1e-10
 
 
 @pytest.mark.parametrize(
@@ -178,12 +113,18 @@ def test_an_update_in_float32_stays_close_to_float64(exact: Engine, tiny: Any, t
 )
 def test_neither_batches_nor_segments_change_the_update(exact: Engine, options: dict[str, int]) -> None:
     config = GrpoConfig(learning_rate=1e-3)
-    one_by_one = exact._trainer.update(slot_of(exact), group_of(exact), config, nothing)
+    one_by_one = trainer_of(exact, pass_tokens=1).update(slot_of(exact), group_of(exact), config, nothing)
     other = trainer_of(exact, **options).update(slot_of(exact), group_of(exact), config, nothing)
     assert one_by_one.vector is not None
     assert other.vector is not None
     assert (one_by_one.vector - other.vector).abs().max().item() < 1e-10
     assert other.losses == pytest.approx(one_by_one.losses, abs=1e-10)
+
+
+def test_only_rows_of_about_one_length_share_a_pass(exact: Engine) -> None:
+    rows = [[5] * length for length in (100, 10, 110, 300, 12, 105)]
+    assert trainer_of(exact, pass_tokens=384)._forward.passes(rows) == [[1, 4], [0, 5, 2], [3]]
+    assert trainer_of(exact, pass_tokens=1)._forward.passes(rows) == [[1], [4], [0], [5], [2], [3]]
 
 
 @pytest.mark.parametrize("length", [1, 2])
@@ -280,9 +221,9 @@ def test_a_cancel_between_passes_leaves_everything_as_it_was(exact: Engine, afte
         if calls == after:
             raise CancelledError("enough")
 
-    group = group_of(exact)
+    group, one_by_one = group_of(exact), trainer_of(exact, pass_tokens=1)
     with pytest.raises(CancelledError):
-        exact._trainer.update(slot_of(exact), group, GrpoConfig(), cancel_later)
+        one_by_one.update(slot_of(exact), group, GrpoConfig(), cancel_later)
     assert torch.equal(group.parent, adapter(exact, 1))
     (base,) = exact._trainer.logprobs(None, None, PROMPT, ROWS[:1], TEMPERATURE)
     assert torch.allclose(base, naive_logprobs(exact, None, PROMPT, ROWS[0]), atol=1e-12)

@@ -37,7 +37,7 @@ def pot(*args: str, stdin: str = "", env: dict[str, str] | None = None) -> subpr
 
 
 def agent(policy: ScriptedPolicy, sandbox: Any, **changes: Any) -> Any:
-    return create_pot_agent(policy, sandbox, config=PotConfig.quick(**{"iterations": 2, **changes}))
+    return create_pot_agent(policy, sandbox, config=PotConfig.quick(**{"iterations": 2, "width": 3, **changes}))
 
 
 def shown(view_class: type, graph: Any) -> str:

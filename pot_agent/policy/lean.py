@@ -1,0 +1,141 @@
+"""The lean decoder: models of the Llama family without transformers' Python around every operator.
+
+The arithmetic is the model's: its own weights, norms, activation and rotary module, which is asked at every step, so
+that scalings which depend on the position are right. That it is so is found out and not assumed: `lean_model` runs a
+few tokens through both, and a model on which they differ decodes through transformers, with a warning.
+
+Limits: llama, qwen2 and qwen3 (by the class of the model), full attention in every layer, all layers plain linear;
+`lean_model` gives None for any other.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import LlamaModel, PreTrainedModel, Qwen2Model, Qwen3Model
+
+from pot_agent.policy.head import backbone_of
+from pot_agent.policy.lean_attention import PromptAttention, RowsAttention
+from pot_agent.policy.lean_layer import Factors, LeanLayer, Rotation, norm_of, unwrapped
+
+logger = logging.getLogger(__name__)
+
+_FAMILIES = {"llama": LlamaModel, "qwen2": Qwen2Model, "qwen3": Qwen3Model}
+_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+_PROBE = ((1, 2, 3, 5, 8, 13, 21), (1, 2, 3, 5, 4, 3, 2))
+_PROBE_PROMPT = 4
+_CLOSE = {torch.float64: 1e-6, torch.float32: 1e-3}
+_CLOSE_IN_HALF_PRECISION = 5e-2
+
+
+class LeanDecoder:
+    """One call's decoding: the prompt in parts, then rows token by token."""
+
+    def __init__(self, model: "LeanModel", layers: Sequence[LeanLayer], prompt_tokens: int) -> None:
+        self._model = model
+        self._layers = layers
+        like = model.embed.weight
+        self._prompts: list[PromptAttention] = [layer.prompt_attention(like, prompt_tokens) for layer in layers]
+        self._rows: list[RowsAttention] = []
+        self._prompt = 0
+        self._own = 0
+
+    def prefill(self, ids_P: Tensor, check: Callable[[], None]) -> Tensor:
+        """The hidden state after these tokens, [1, H]. `check` is called at every layer."""
+        x_PH = self._model.embed(ids_P)
+        rotation = self._model.rotation(x_PH, self._prompt)
+        for layer, attention in zip(self._layers, self._prompts, strict=True):
+            check()
+            x_PH = layer.run(x_PH, rotation, attention, self._prompt)
+        self._prompt += len(ids_P)
+        return self._model.norm(x_PH[-1:])
+
+    def widen(self, rows: int, room: int) -> None:
+        """The prompt becomes `rows` equal rows, with room for so many tokens each."""
+        while self._prompts:
+            self._rows.append(self._prompts.pop(0).widened(rows, room))
+
+    def step(self, ids_N: Tensor) -> Tensor:
+        """The hidden state after one more token of each row, [N, H]."""
+        x_NH = self._model.embed(ids_N)
+        rotation = self._model.rotation(x_NH[:1], self._prompt + self._own)
+        for layer, attention in zip(self._layers, self._rows, strict=True):
+            x_NH = layer.run(x_NH, rotation, attention, self._own)
+        self._own += 1
+        return self._model.norm(x_NH)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Drop all other rows."""
+        kept = torch.tensor(rows, device=self._model.embed.weight.device)
+        for attention in self._rows:
+            attention.keep(kept)
+
+
+class LeanModel:
+    """A model's weights, packed where asked, and decoders on them."""
+
+    def __init__(self, backbone: nn.Module, linears: Mapping[str, nn.Linear], *, pack: bool) -> None:
+        parts: Any = backbone
+        names: dict[nn.Module, str] = {module: name for name, module in linears.items()}
+        self.embed: nn.Embedding = parts.embed_tokens
+        self.norm = norm_of(parts.norm)
+        self._rotary = parts.rotary_emb
+        self._layers = [LeanLayer.of(layer, names, pack=pack) for layer in parts.layers]
+
+    def decoder(self, prompt_tokens: int, factors: Factors, scale: float) -> LeanDecoder:
+        """For one prompt of so many tokens, with this adapter (no factors: the base)."""
+        layers = [layer.adapted(factors, scale) for layer in self._layers] if factors else self._layers
+        return LeanDecoder(self, layers, prompt_tokens)
+
+    def rotation(self, x_NH: Tensor, start: int) -> Rotation:
+        """Of as many positions as there are rows, from `start` on."""
+        positions_N = torch.arange(start, start + len(x_NH), device=x_NH.device)
+        return Rotation.of(self._rotary, x_NH, positions_N)
+
+
+def lean_model(model: PreTrainedModel, linears: Mapping[str, nn.Linear], *, pack: bool) -> LeanModel | None:
+    """The model as a lean one; None, with a warning where it looked like one, for a model that is not."""
+    if not _is_known(model, linears):
+        return None
+    backbone = backbone_of(model)
+    lean = LeanModel(backbone, linears, pack=pack)
+    try:
+        difference = _difference(lean, backbone)
+    except RuntimeError as error:
+        logger.warning("the lean decoder cannot run this %s (%s); it decodes through transformers", _kind(model), error)
+        return None
+    if not difference <= _CLOSE.get(model.dtype, _CLOSE_IN_HALF_PRECISION):  # not a number is not close either
+        text = "the lean decoder differs from this %s by %.1e of its hidden state; it decodes through transformers"
+        logger.warning(text, _kind(model), difference)
+        return None
+    return lean
+
+
+def _is_known(model: PreTrainedModel, linears: Mapping[str, nn.Linear]) -> bool:
+    backbone: Any = backbone_of(model)
+    if _FAMILIES.get(_kind(model)) is not type(backbone):
+        return False
+    if any(kind != "full_attention" for kind in getattr(model.config, "layer_types", None) or ()):
+        return False
+    known = {layer for layer in linears.values() if type(layer) is nn.Linear}
+    halves = [half for layer in backbone.layers for half in (layer.self_attn, layer.mlp)]
+    found = [unwrapped(getattr(half, name)) for half in halves for name in _LINEARS if hasattr(half, name)]
+    return len(found) == len(_LINEARS) * len(backbone.layers) and known.issuperset(found)
+
+
+def _kind(model: PreTrainedModel) -> str:
+    return str(getattr(model.config, "model_type", "unknown"))
+
+
+@torch.no_grad()
+def _difference(lean: LeanModel, backbone: nn.Module) -> float:
+    """The greatest relative difference (L2) of a hidden state, over two rows of one prompt."""
+    ids_NT = torch.tensor(_PROBE, device=lean.embed.weight.device).clamp(max=lean.embed.num_embeddings - 1)
+    wanted_NTH = backbone(input_ids=ids_NT, use_cache=False).last_hidden_state[:, _PROBE_PROMPT:]
+    decoder = lean.decoder(_PROBE_PROMPT, {}, 0.0)
+    decoder.prefill(ids_NT[0, :_PROBE_PROMPT], lambda: None)
+    decoder.widen(len(_PROBE), len(_PROBE[0]))
+    found_NTH = torch.stack([decoder.step(ids_N) for ids_N in ids_NT[:, _PROBE_PROMPT:].t()], 1)
+    return float(((found_NTH - wanted_NTH).norm(dim=2) / wanted_NTH.norm(dim=2)).max())
