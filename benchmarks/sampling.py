@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-from pot_agent.config import LoraConfig, Settings
+from pot_agent.config import LoraConfig
 from pot_agent.policy.decoding import FastForward
 from pot_agent.policy.engine import Engine
+from pot_agent.settings import Settings
 
 TEMPERATURE = 0.7
 B_STD = 0.01

@@ -4,6 +4,7 @@ Limits: token ids are random (the arithmetic does not depend on what they mean),
 length, and the adapter starts as after a few updates: B is not zero, so the reference, the base, is another policy.
 """
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen3Config
 
@@ -205,10 +207,6 @@ def _pairs(model: torch.nn.Module, layout: AdapterLayout, vector: Tensor) -> lis
 
 def publish(layout: AdapterLayout, vector: Tensor, folder: Path) -> float:
     """Seconds to make a version servable: a copy of the vector, and a folder that peft and vLLM read."""
-    import json
-
-    from safetensors.torch import save_file
-
     started = clock(vector.device)
     copy = vector.detach().cpu().clone()
     tensors = {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pot_agent.version import __version__
 
 if TYPE_CHECKING:
-    from pot_agent.config import GrpoConfig, LoraConfig, PotConfig, SearchConfig, Settings
+    from pot_agent.config import GrpoConfig, LoraConfig, PotConfig, SearchConfig
     from pot_agent.errors import CannotLearnError, ConfigError, MissingExtraError, PotError, ProblemError
     from pot_agent.graph import create_pot_agent
     from pot_agent.policy.chat_model import ChatModelPolicy
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from pot_agent.policy.local import LocalPolicy
     from pot_agent.problem import AssertTest, CallTest, Limits, Problem, StdinTest
     from pot_agent.sandbox.local import LocalSandbox
+    from pot_agent.settings import Settings
     from pot_agent.state import Solution
 
 _HOMES = {
-    "config": ("GrpoConfig", "LoraConfig", "PotConfig", "SearchConfig", "Settings"),
+    "config": ("GrpoConfig", "LoraConfig", "PotConfig", "SearchConfig"),
     "errors": ("CannotLearnError", "ConfigError", "MissingExtraError", "PotError", "ProblemError"),
     "graph": ("create_pot_agent",),
     "policy.chat_model": ("ChatModelPolicy",),
@@ -32,6 +33,7 @@ _HOMES = {
     "policy.local": ("LocalPolicy",),
     "problem": ("AssertTest", "CallTest", "Limits", "Problem", "StdinTest"),
     "sandbox.local": ("LocalSandbox",),
+    "settings": ("Settings",),
     "state": ("Solution",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

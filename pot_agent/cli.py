@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from pot_agent.config import PotConfig, Settings
+from pot_agent.config import PotConfig
 from pot_agent.errors import (
     ConfigError,
     MissingExtraError,
@@ -22,6 +22,7 @@ from pot_agent.errors import (
     SandboxUnavailableError,
     StateFolderError,
 )
+from pot_agent.settings import Settings
 
 app = typer.Typer(
     name="pot",

@@ -8,12 +8,13 @@ from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 
-from pot_agent.config import PotConfig, Settings
+from pot_agent.config import PotConfig
 from pot_agent.errors import CannotLearnError, ConfigError
 from pot_agent.policy.base import Policy
 from pot_agent.problem import Limits, Problem
 from pot_agent.rewards import ExecutionReward, Reward
 from pot_agent.sandbox.base import Sandbox
+from pot_agent.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from pot_agent.config import GrpoConfig, LoraConfig, PotConfig, SearchConfig, Settings
+from pot_agent.config import GrpoConfig, LoraConfig, PotConfig, SearchConfig
 from pot_agent.errors import ConfigError
+from pot_agent.settings import Settings
 
 
 def test_the_paper_budget_is_the_papers() -> None:

@@ -14,7 +14,7 @@ from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from pot_agent.config import GrpoConfig, LoraConfig, Settings
+from pot_agent.config import GrpoConfig, LoraConfig
 from pot_agent.errors import (
     CancelledError,
     MissingExtraError,
@@ -28,6 +28,7 @@ from pot_agent.policy.learning import learn
 from pot_agent.policy.session import Session
 from pot_agent.policy.sessions import Sessions
 from pot_agent.policy.state_folder import StateFolder
+from pot_agent.settings import Settings
 
 if TYPE_CHECKING:
     from pot_agent.policy.engine import Engine

@@ -10,10 +10,10 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from pot_agent.config import Settings
 from pot_agent.errors import ConfigError, MissingExtraError, PotError
 from pot_agent.policy.base import Policy
 from pot_agent.policy.wire import check_token, is_loopback
+from pot_agent.settings import Settings
 
 try:
     import uvicorn

@@ -4,8 +4,8 @@ import atexit
 import threading
 from pathlib import Path
 
-from pot_agent.config import Settings
 from pot_agent.policy.local import LocalPolicy
+from pot_agent.settings import Settings
 
 _defaults: dict[tuple[str, str | None, str | None], LocalPolicy] = {}
 _defaults_lock = threading.Lock()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from pot_agent.config import Settings
+from pot_agent.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pot_agent.config import GrpoConfig, LoraConfig, Settings
+from pot_agent.config import GrpoConfig, LoraConfig
 from pot_agent.policy.base import Message
 from pot_agent.policy.blocks import end_of_first_block
 from pot_agent.policy.local import LocalPolicy
+from pot_agent.settings import Settings
 
 ASK: list[Message] = [{"role": "user", "content": "Write a Python function add(a, b) that returns the sum. Only code."}]
 STORY: list[Message] = [{"role": "user", "content": "Begin a story about a robot that learns to paint."}]

@@ -9,10 +9,11 @@ import pytest
 import torch
 from transformers import LlamaConfig, MistralConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
-from pot_agent.config import LoraConfig, Settings
+from pot_agent.config import LoraConfig
 from pot_agent.policy import cpu_linear, lean, lean_attention, lean_layer
 from pot_agent.policy.engine import Engine
 from pot_agent.policy.lean import LeanDecoder
+from pot_agent.settings import Settings
 from tests.policy import lean_models
 from tests.policy.lean_models import LORA, PROMPT, ROOM, SHAPE, Made, decoding, difference, lean_logits, make, tokens
 from tests.policy.lean_models import transformers_logits as by_transformers

@@ -178,7 +178,7 @@ def test_the_end_of_the_server_shuts_the_policy_down(tiny: Path) -> None:
 def test_serve_ends_on_a_signal_after_the_call_in_flight(tiny: Path, tmp_path: Path) -> None:
     port, log = free_port(), tmp_path / "log"
     code = f"""
-        from pot_agent.config import Settings
+        from pot_agent.settings import Settings
         from pot_agent.policy.server import serve
         from tests.policy.serving import WatchedPolicy
         serve(Settings(port={port}), policy=WatchedPolicy({str(tiny)!r}, token_seconds=0.1))

@@ -7,10 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pot_agent.config import Settings
 from pot_agent.errors import ConfigError
 from pot_agent.policy.local import LocalPolicy
 from pot_agent.policy.server import create_app, listen
+from pot_agent.settings import Settings
 from tests.policy.serving import free_port, serving
 
 TOKEN = "correct-horse"

@@ -121,6 +121,13 @@ def test_neither_batches_nor_segments_change_the_update(exact: Engine, options: 
     assert other.losses == pytest.approx(one_by_one.losses, abs=1e-10)
 
 
+def test_what_is_left_of_a_prompt_comes_first_so_that_a_whole_segments_graph_is_kept(exact: Engine) -> None:
+    prompts = trainer_of(exact, segment_tokens=4)._forward.prompts
+    assert prompts._segments(range(10)) == [range(2), range(2, 6), range(6, 10)]
+    assert prompts._segments(range(8)) == [range(4), range(4, 8)]
+    assert prompts._segments(range(3)) == [range(3)]
+
+
 def test_only_rows_of_about_one_length_share_a_pass(exact: Engine) -> None:
     rows = [[5] * length for length in (100, 10, 110, 300, 12, 105)]
     assert trainer_of(exact, pass_tokens=384)._forward.passes(rows) == [[1, 4], [0, 5, 2], [3]]

@@ -1,0 +1,97 @@
+"""What the machine decides, read from the environment: the only reader of it (the sandboxed process empties its own).
+
+An empty variable counts as unset; one that cannot be read is a `ConfigError` that names it.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from pot_agent.errors import ConfigError
+from pot_agent.require import require, require_choice, require_count, require_finite, require_kind
+
+ENVIRONMENT_PREFIX = "POT_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the machine decides. Variables are named `POT_` plus the field in capitals."""
+
+    model: str = "embedded"
+    """POT_MODEL: hub id, folder, GGUF file, or `embedded`."""
+    policy: str | None = None
+    """POT_POLICY: URL of a policy server, used instead of a model in process."""
+    token: str | None = field(default=None, repr=False)
+    """POT_TOKEN: bearer token of the policy server."""
+    device: str | None = None
+    """POT_DEVICE: torch device; None: cuda where there is one, else cpu."""
+    dtype: str | None = None
+    """POT_DTYPE: float32, bfloat16 or float16; None: bfloat16 on a GPU, float32 on a CPU."""
+    threads: int | None = None
+    """POT_THREADS: torch threads; None: torch's own default."""
+    home: Path = field(default_factory=lambda: Path.home() / ".cache" / "policy-of-thoughts")
+    """POT_HOME: where converted models are kept."""
+    host: str = "127.0.0.1"
+    """POT_HOST: where `pot serve` listens."""
+    port: int = 8719
+    """POT_PORT."""
+    max_sessions: int = 64
+    """POT_MAX_SESSIONS: sessions open at once in one policy."""
+    lease_seconds: float = 3600.0
+    """POT_LEASE_SECONDS: a session unused for so long is closed; with a state folder, it only leaves memory."""
+    state: Path | None = None
+    """POT_STATE: folder where sessions are kept, so that they survive the process; None: in memory only."""
+    state_seconds: float = 7 * 24 * 3600.0
+    """POT_STATE_SECONDS: a session's folder unused for so long is removed."""
+
+    def __post_init__(self) -> None:
+        require_count("POT_PORT", self.port)
+        require(self.port < 65536, "POT_PORT", self.port, "between 1 and 65535")
+        require_kind("POT_HOST", self.host, str, "an address, as text")
+        require_kind("POT_HOME", self.home, Path, "a pathlib.Path")
+        require_kind("POT_STATE", self.state, (Path, type(None)), "a pathlib.Path, or None")
+        for name in ("policy", "token", "device"):
+            value = getattr(self, name)
+            shown = value if name != "token" else type(value).__name__
+            require(isinstance(value, (str, type(None))), f"POT_{name.upper()}", shown, "text, or None")
+        require_count("POT_MAX_SESSIONS", self.max_sessions)
+        require_finite("POT_LEASE_SECONDS", self.lease_seconds, "a finite number of seconds above 0")
+        require_finite("POT_STATE_SECONDS", self.state_seconds, "a finite number of seconds above 0")
+        if self.threads is not None:
+            require_count("POT_THREADS", self.threads)
+        if self.dtype is not None:
+            require_choice("POT_DTYPE", self.dtype, ("float32", "bfloat16", "float16"))
+        named = isinstance(self.model, str) and bool(self.model.strip())
+        require(named, "POT_MODEL", self.model, "a hub id, a folder, a GGUF file or `embedded`")
+
+    @classmethod
+    def from_env(cls, environment: Mapping[str, str] | None = None) -> Self:
+        """Read `POT_*`; an empty variable counts as unset; one that cannot be read is a `ConfigError`."""
+        source = os.environ if environment is None else environment
+        given = {
+            f.name: source[name]
+            for f in fields(cls)
+            if (name := ENVIRONMENT_PREFIX + f.name.upper()) in source and source[name].strip()
+        }
+        return cls(**{name: _read(name, text) for name, text in given.items()})
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "port": int,
+    "max_sessions": int,
+    "threads": int,
+    "lease_seconds": float,
+    "state_seconds": float,
+    "home": lambda text: Path(text).expanduser(),
+    "state": lambda text: Path(text).expanduser(),
+}
+
+
+def _read(name: str, text: str) -> Any:
+    try:
+        return _READERS.get(name, str)(text)
+    except ValueError as error:
+        variable = ENVIRONMENT_PREFIX + name.upper()
+        raise ConfigError(f"{variable} cannot be read: {text!r} ({error})", value=text) from error
