@@ -235,12 +235,12 @@ class PotConfig:
 
     @classmethod
     def quick(cls, **changes: Any) -> Self:
-        """A budget for a CPU: 4 iterations of 8 thoughts of 256 tokens, prompts of 2,048 tokens, 4 s a test.
+        """A budget for a CPU: 6 iterations of 8 thoughts of 256 tokens, prompts of 2,048 tokens, 4 s a test.
 
         Eight because a decoding step of eight rows takes little longer than one of three
         (`benchmarks/bench_sampling.py`), and rewards of eight siblings are seldomer all alike.
         """
-        search = SearchConfig(iterations=4, width=8, max_new_tokens=256, max_prompt_tokens=2048, end_at_block=True)
+        search = SearchConfig(iterations=6, width=8, max_new_tokens=256, max_prompt_tokens=2048, end_at_block=True)
         return cls(search=search, program_seconds=4.0).change(**changes)
 
     @classmethod

@@ -22,9 +22,9 @@ def test_the_paper_budget_is_the_papers() -> None:
     assert (config.lora.rank, config.lora.alpha, config.lora.dropout) == (8, 16.0, 0.0)
 
 
-def test_the_quick_budget_is_four_iterations_of_eight_thoughts_of_256_tokens() -> None:
+def test_the_quick_budget_is_six_iterations_of_eight_thoughts_of_256_tokens() -> None:
     search = PotConfig.quick().search
-    assert (search.iterations, search.width, search.max_new_tokens, search.max_prompt_tokens) == (4, 8, 256, 2048)
+    assert (search.iterations, search.width, search.max_new_tokens, search.max_prompt_tokens) == (6, 8, 256, 2048)
 
 
 def test_the_profile_decides_the_loss_and_small_models_learn_faster_in_corrected() -> None:
