@@ -31,13 +31,14 @@ def main() -> None:
     """Solve one problem and say how it ended; an error only when the line did not run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problem", default="humaneval_16", help="name of a file in examples/problems")
+    parser.add_argument("--width", type=int, default=3, help="thoughts an iteration (the quick budget has 8)")
     parser.add_argument("--picture", type=Path, help="write the last picture of the run here, as SVG")
     given = parser.parse_args()
     console = Console(stderr=True)
     problem = json.loads((PROBLEMS / f"{given.problem}.json").read_text())
     console.print(f"[bold]{problem['id']}[/]: {problem['note']}\n", highlight=False, soft_wrap=True)
     console.print(problem["problem"], style="dim", markup=False, highlight=False)
-    progress = solve(graph, problem, console)
+    progress = solve(graph, problem, console, context={"width": given.width})
     report(progress.solution, console, as_json=False)
     if given.picture:
         save_picture(progress, given.picture)

@@ -24,18 +24,25 @@ SOLVED, NOT_SOLVED, BAD_INPUT, CANNOT_RUN = 0, 1, 2, 3
 cannot run it (no sandbox, no policy server, a missing extra)."""
 
 
-def solve(graph: Any, problem: dict[str, Any], console: Console) -> Progress:
+def solve(graph: Any, problem: dict[str, Any], console: Console, *, context: dict[str, Any] | None = None) -> Progress:
     """Run the graph on a problem and show it; all that was seen of the run, its solution among it."""
     view = view_for(console)
     with interruptible(console) as cancel, view:
-        follow(graph, problem, view, cancel)
+        follow(graph, problem, view, cancel, context=context)
     return view.progress
 
 
-def follow(graph: Any, problem: dict[str, Any], view: View, cancel: threading.Event) -> None:
+def follow(
+    graph: Any,
+    problem: dict[str, Any],
+    view: View,
+    cancel: threading.Event,
+    *,
+    context: dict[str, Any] | None = None,
+) -> None:
     """Feed a run's stream to a view until it ends."""
     config = {"configurable": {"cancel": cancel}}
-    for mode, chunk in graph.stream(problem, config, stream_mode=["updates", "custom"]):
+    for mode, chunk in graph.stream(problem, config, context=context, stream_mode=["updates", "custom"]):
         if mode == "custom":
             view.event(chunk)
         else:
