@@ -106,14 +106,14 @@ def test_a_session_killed_at_random_points_goes_on_bit_for_bit(
     rng = random.Random(seed)
     steps, kills = 40, 0
     story = Story(nursery, tiny, tmp_path / "state")
-    for _ in range(24):
+    while kills < 20:
         if rng.random() < 0.25:
             status = story.live_for(rng.uniform(0.1, 1.5), steps)
         else:
             status = story.live(steps, at=rng.randint(1, 45), how=rng.choice(("before", "half", "after")))
-        kills += status == -signal.SIGKILL
         assert status in (0, -signal.SIGKILL)
-    assert kills >= 20
+        kills += status != 0
+        steps += 0 if status else 20  # a machine that is quick enough to end the story gets a longer one
     assert story.live(steps) == 0
     assert (story.told(), story.digest) == undisturbed(nursery, tiny, steps)
     assert not list((tmp_path / "state").rglob(".*.part"))
