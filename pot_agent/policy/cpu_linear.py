@@ -5,6 +5,9 @@ output head of a 135M model: 34 ms; packed: 3 ms), and 512 rows are no slower pa
 the same numbers in another order; sums are formed in another order too, so outputs equal those of `F.linear` to float32
 rounding (relative 1e-5), not bit for bit.
 
+oneDNN keeps about half a megabyte for every number of rows that a product is ever called with, so many rows are
+rounded up to a multiple of `ROUNDED_ROWS`, the rest being zeros: a few dozen numbers instead of every prompt's length.
+
 Limits: float32 on a CPU with oneDNN; the packed copy doubles the memory of the weights, so models above
 `PACK_LIMIT_BYTES` are left as they are. The operators are torch's own but private: where they are missing, nothing is
 packed.
@@ -14,12 +17,15 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import linear, pad
 
 from pot_agent.policy.huge_pages import on_huge_pages
 
 PACK_LIMIT_BYTES = 4 * 2**30
 """Weights above this many bytes are not packed."""
+FEW_ROWS = 16
+ROUNDED_ROWS = 32
+"""More than `FEW_ROWS` rows are rounded up to a multiple of this."""
 _TYPICAL_ROWS = 4
 """The order is chosen for so few rows; many are no slower by it."""
 
@@ -57,7 +63,17 @@ def joined_linear(layers: Sequence[nn.Linear], *, pack: bool) -> Linear:
     weights = [layer.weight.detach() for layer in layers]
     packed = _reorder(weights[0] if len(weights) == 1 else torch.cat(weights))
     bias, pointwise = _joined_bias(layers), torch.ops.mkldnn._linear_pointwise
-    return lambda x: pointwise(x, packed, bias, "none", [], "")
+
+    def forward(x: Tensor) -> Tensor:
+        rows = x.numel() // x.shape[-1]
+        if rows <= FEW_ROWS:
+            result: Tensor = pointwise(x, packed, bias, "none", [], "")
+            return result
+        rounded = pad(x.reshape(rows, -1), (0, 0, 0, -rows % ROUNDED_ROWS))
+        many: Tensor = pointwise(rounded, packed, bias, "none", [], "")
+        return many[:rows].view(*x.shape[:-1], -1)
+
+    return forward
 
 
 def _joined_bias(layers: Sequence[nn.Linear]) -> Tensor | None:
