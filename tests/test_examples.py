@@ -46,7 +46,7 @@ def test_each_script_runs(script: str) -> None:
     done = subprocess.run(
         [sys.executable, f"examples/{script}"],
         cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(Path.home())},
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "POT_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=900,
