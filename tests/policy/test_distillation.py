@@ -13,7 +13,6 @@ from pot_agent.policy.base import Message, Policy
 from pot_agent.policy.distillation import divergences
 from pot_agent.policy.engine import Engine
 from pot_agent.policy.head import CHUNK_TOKENS
-from pot_agent.policy.local import LocalPolicy
 from tests.policy.blackboard import PROMPT, ROWS, TEMPERATURE, adapter, group_of, naive_logits, nothing, slot_of
 from tests.policy.contract import ASK, GRPO, draw, opened, told
 
@@ -164,14 +163,3 @@ def test_a_teachers_prompt_beyond_the_context_is_an_error_and_nothing_moves(poli
     with pytest.raises(ContextLengthError, match="512"):
         policy.internalize(session, version=0, rewards=rewards, grpo=DISTIL, teachers=dict.fromkeys(rewards, long))
     assert draw(policy, session, version=0)
-
-
-def test_a_long_teachers_prompt_is_read_in_segments(local: LocalPolicy) -> None:
-    """The teacher's prompt is longer than a segment of the trainer's: its states are the same."""
-    engine = local._engine
-    ids = list(range(20, 80))
-    whole = engine._trainer._forward.prompts.states(ids)
-    parts = engine._trainer._forward.prompts.extend(engine._trainer._forward.prompts.states(ids[:33]), ids[33:])
-    for (keys, values), (other_keys, other_values) in zip(whole, parts, strict=True):
-        assert torch.allclose(keys, other_keys, atol=1e-5)
-        assert torch.allclose(values, other_values, atol=1e-5)
