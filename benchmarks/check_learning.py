@@ -137,6 +137,10 @@ def main() -> None:
     """Run what is not done yet, and print."""
     given = arguments()
     rows = read(given.out)
+    known = [row["id"] for row in load_rows()]
+    unknown = [problem for problem in given.only or () if problem not in known]
+    if unknown:
+        sys.exit(f"no such problem: {', '.join(unknown)}; there are {', '.join(known)}")
     problems = [row for row in load_rows() if not given.only or row["id"] in given.only][: 1 if given.quick else None]
     plan = Plan(
         updates=1 if given.quick else given.updates,
