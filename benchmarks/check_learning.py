@@ -46,7 +46,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def cells(rows: Sequence[Row]) -> list[str]:
-    """One line of the table: problems, change of the margin with its interval, pass rates."""
+    """One line of the table: problems, change of the margin with its interval, KL, flat groups drawn, pass rates."""
     mean, low, high = interval([row.change for row in rows])
     ended = [row for row in rows if row.pass_after is not None]
     passes = "" if not ended else (
@@ -54,13 +54,14 @@ def cells(rows: Sequence[Row]) -> list[str]:
         f"{statistics.fmean(row.pass_after or 0.0 for row in ended):.2f}"
     )  # fmt: skip
     kl = statistics.fmean(row.kl for row in rows if row.kl is not None) if any(row.kl for row in rows) else 0.0
-    return [str(len(rows)), f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]", f"{kl:.3f}", passes]
+    flat = statistics.fmean(row.skipped for row in rows)
+    return [str(len(rows)), f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]", f"{kl:.3f}", f"{flat:.1f}", passes]
 
 
 def table(rows: Sequence[Row]) -> str:
     """Markdown: one line for each arm, rate and number of updates."""
-    lines = ["| arm | rate | changed | updates | problems | change of the margin, nats a token | KL | pass rate |"]
-    lines.append("|---|---|---|---|---|---|---|---|")
+    names = ["arm", "rate", "changed", "rounds", "problems", "change of the margin, nats a token", "KL", "flat groups"]
+    lines = [f"| {' | '.join(names)} | pass rate |", "|---|---|---|---|---|---|---|---|---|"]
     groups: dict[tuple[int, float, str, int], list[Row]] = {}
     for row in rows:
         groups.setdefault((ARMS.index(row.arm), row.rate, row.variant, row.updates), []).append(row)  # type: ignore[arg-type]
@@ -71,10 +72,11 @@ def table(rows: Sequence[Row]) -> str:
 
 def by_problem(rows: Sequence[Row]) -> str:
     """Markdown: the pass rate of each problem before and after, where it was taken."""
-    lines = ["| problem | arm | rate | changed | updates | pass rate before | after |", "|---|---|---|---|---|---|---|"]
+    names = ["problem", "arm", "rate", "changed", "rounds", "pass rate before", "after", "flat groups"]
+    lines = [f"| {' | '.join(names)} |", "|---|---|---|---|---|---|---|---|"]
     for row in rows:
         if row.pass_after is not None:
-            rates = [f"{row.pass_before:.2f}", f"{row.pass_after:.2f}"]
+            rates = [f"{row.pass_before:.2f}", f"{row.pass_after:.2f}", str(row.skipped)]
             lines.append(
                 f"| {' | '.join([row.problem, row.arm, f'{row.rate:g}', row.variant, str(row.updates), *rates])} |"
             )
@@ -101,9 +103,32 @@ def missed(rows: Sequence[Row], rate: float) -> list[str]:
     return problems
 
 
-def read(path: Path | None) -> list[Row]:
-    """The rows that are there."""
-    return [Row(**json.loads(line)) for line in path.read_text().splitlines()] if path and path.exists() else []
+def read(path: Path | None, setting: str) -> list[Row]:
+    """The rows that are there. Exits where they were measured in another setting, which no table may mix."""
+    rows = [Row(**json.loads(line)) for line in path.read_text().splitlines()] if path and path.exists() else []
+    if other := next((row.setting for row in rows if row.setting != setting), None):
+        sys.exit(f"{path} holds rows of the setting {other}, asked for is {setting}; name another file by --out")
+    return rows
+
+
+def is_done(rows: Sequence[Row], problem: str, plan: Plan) -> bool:
+    """Whether the last row that this plan would give is there, with its pass rate where one is asked for."""
+    key = (problem, plan.arm, plan.rate, plan.seed, plan.variant, plan.updates)
+    return any(
+        (row.problem, row.arm, row.rate, row.seed, row.variant, row.updates) == key
+        and (row.pass_after is not None or not plan.fresh)
+        for row in rows
+    )
+
+
+def merged(rows: Sequence[Row], found: Sequence[Row]) -> list[Row]:
+    """The rows with those found; the newer of two that measure the same, unless only the older has a pass rate."""
+    kept: dict[tuple[object, ...], Row] = {}
+    for row in [*rows, *found]:
+        key = (row.problem, row.arm, row.rate, row.seed, row.variant, row.updates)
+        if key not in kept or row.pass_after is not None or kept[key].pass_after is None:
+            kept[key] = row
+    return list(kept.values())
 
 
 def say(text: str) -> None:
@@ -136,7 +161,6 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Run what is not done yet, and print."""
     given = arguments()
-    rows = read(given.out)
     known = [row["id"] for row in load_rows()]
     unknown = [problem for problem in given.only or () if problem not in known]
     if unknown:
@@ -151,6 +175,9 @@ def main() -> None:
         variant=given.change,
         fresh=not (given.quick or given.no_fresh),
     )
+    sizes = {"group": plan.group, "held_out": plan.held_out, "tokens": plan.max_tokens}
+    plan = replace(plan, setting=json.dumps({"model": given.model, "profile": given.profile, **sizes}))
+    rows = merged([], read(given.out, plan.setting))
     plan = replace(plan, measure_at=tuple(sorted({1, 3, plan.updates} & set(range(1, plan.updates + 1)))))
     with LocalPolicy(given.model, threads=given.threads) as policy, LocalSandbox() as sandbox:
         parameters = policy.capabilities.parameters
@@ -158,9 +185,8 @@ def main() -> None:
         own = replace(own, **json.loads(given.change or "{}"))
         rates = given.rates or [own.learning_rate]
         for row in problems:
-            done = {(r.problem, r.arm, r.rate, r.seed, r.variant) for r in rows}
-            asked = [(a, r) for r in rates for a in given.arms]
-            todo = [(a, r) for a, r in asked if (row["id"], a, r, plan.seed, plan.variant) not in done]
+            asked = [replace(plan, arm=arm, rate=rate) for rate in rates for arm in given.arms]
+            todo = [one for one in asked if not is_done(rows, row["id"], one)]
             if not todo:
                 continue
             bench = Bench(row, policy, sandbox, plan.max_tokens)
@@ -168,12 +194,13 @@ def main() -> None:
             if held.pass_rate in (0.0, 1.0):
                 say(f"{row['id']}: pass rate {held.pass_rate:g} of {plan.held_out}; there is no margin, left out")
                 continue
-            for arm, rate in todo:
-                distil = own.distil or DISTIL if arm == "feedback" else own.distil
-                grpo = replace(own, learning_rate=rate, distil=distil)
-                found = run_trial(bench, replace(plan, arm=arm, rate=rate), held, grpo, say)
-                rows += found
-                say(f"{row['id']} {arm} {rate:g}: {[round(r.change, 3) for r in found]}, {found[-1].seconds:.0f} s")
+            for one in todo:
+                distil = own.distil or DISTIL if one.arm == "feedback" else own.distil
+                grpo = replace(own, learning_rate=one.rate or own.learning_rate, distil=distil)
+                found = run_trial(bench, one, held, grpo, say)
+                rows = merged(rows, found)
+                changes = [round(r.change, 3) for r in found]
+                say(f"{row['id']} {one.arm} {one.rate:g}: {changes}, {found[-1].seconds:.0f} s")
                 if given.out:
                     with given.out.open("a") as file:
                         file.writelines(json.dumps(asdict(r)) + "\n" for r in found)

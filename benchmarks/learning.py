@@ -45,6 +45,7 @@ class Plan:
     max_tokens: int = 192
     seed: int = 0
     variant: str = ""
+    setting: str = ""
     fresh: bool = True
     """Whether the pass rate of fresh samples is taken after the last update."""
 
@@ -69,6 +70,8 @@ class Row:
     seconds: float = 0.0
     variant: str = ""
     """What was changed beside arm and rate, as it was asked for."""
+    setting: str = ""
+    """Model, profile, sizes: rows of another setting are not compared."""
 
     @property
     def change(self) -> float:
@@ -165,7 +168,7 @@ class Bench:
 
     def logprobs(self, session: str, version: int, samples: Sequence[Sample]) -> list[float]:
         """Mean log-probabilities under a version. Past the policy's door, which scores a session's own samples only."""
-        with self.policy._using(session) as opened, self.policy._in_turn(lambda: None):
+        with self.policy._using(session) as opened, self.policy._turns.taken(lambda: None):
             return self.policy._engine.score(opened.layout, opened.vector_of(version), samples, TEMPERATURE)
 
 
@@ -212,7 +215,8 @@ def run_trial(bench: Bench, plan: Plan, held: HeldOut, grpo: GrpoConfig, say: Ca
                     Row(
                         problem=problem, arm=plan.arm, rate=grpo.learning_rate, seed=plan.seed, updates=update,
                         margin_before=before, margin_after=after, pass_before=held.pass_rate, kl=kl, skipped=skipped,
-                        rewards=list(curve), variant=plan.variant, seconds=time.monotonic() - began,
+                        rewards=list(curve), variant=plan.variant, setting=plan.setting,
+                        seconds=time.monotonic() - began,
                     )
                 )  # fmt: skip
         if plan.fresh:

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+from dataclasses import replace
 from functools import cached_property
 from threading import Lock
 from typing import Any
@@ -76,15 +77,7 @@ def local_policy(model: str, settings: Settings) -> Policy:
     """The process's own policy for `model`, on the device that the settings name."""
     from pot_agent.policy.shared import default_policy
 
-    return default_policy(
-        model,
-        device=settings.device,
-        dtype=settings.dtype,
-        threads=settings.threads,
-        home=settings.home,
-        state_dir=settings.state,
-        state_seconds=settings.state_seconds,
-    )
+    return default_policy(replace(settings, model=model))
 
 
 def as_policy(given: Policy | BaseChatModel | str | None) -> Policy | None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pot_agent.errors import ConfigError
 from pot_agent.require import require, require_choice, require_count, require_finite, require_kind
@@ -29,6 +29,14 @@ class Settings:
     """POT_DEVICE: torch device; None: cuda where there is one, else cpu."""
     dtype: str | None = None
     """POT_DTYPE: float32, bfloat16 or float16; None: bfloat16 on a GPU, float32 on a CPU."""
+    sampler: Literal["auto", "transformers", "vllm"] = "auto"
+    """POT_SAMPLER: transformers, vllm, or auto: vllm on a GPU where it is installed and its second copy fits."""
+    context_tokens: int | None = None
+    """POT_CONTEXT_TOKENS: longest prompt plus completion; None: the model's own limit, as far as memory allows."""
+    max_rank: int = 16
+    """POT_MAX_RANK: largest rank of an adapter, where vllm samples."""
+    lora_slots: int = 8
+    """POT_LORA_SLOTS: adapters that vllm samples together; those of more sessions take turns."""
     threads: int | None = None
     """POT_THREADS: torch threads; None: torch's own default."""
     home: Path = field(default_factory=lambda: Path.home() / ".cache" / "policy-of-thoughts")
@@ -59,8 +67,12 @@ class Settings:
         require_count("POT_MAX_SESSIONS", self.max_sessions)
         require_finite("POT_LEASE_SECONDS", self.lease_seconds, "a finite number of seconds above 0")
         require_finite("POT_STATE_SECONDS", self.state_seconds, "a finite number of seconds above 0")
-        if self.threads is not None:
-            require_count("POT_THREADS", self.threads)
+        require_choice("POT_SAMPLER", self.sampler, ("auto", "transformers", "vllm"))
+        require_count("POT_MAX_RANK", self.max_rank)
+        require_count("POT_LORA_SLOTS", self.lora_slots)
+        for name in ("threads", "context_tokens"):
+            if getattr(self, name) is not None:
+                require_count(f"POT_{name.upper()}", getattr(self, name))
         if self.dtype is not None:
             require_choice("POT_DTYPE", self.dtype, ("float32", "bfloat16", "float16"))
         named = isinstance(self.model, str) and bool(self.model.strip())
@@ -82,6 +94,9 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "port": int,
     "max_sessions": int,
     "threads": int,
+    "context_tokens": int,
+    "max_rank": int,
+    "lora_slots": int,
     "lease_seconds": float,
     "state_seconds": float,
     "home": lambda text: Path(text).expanduser(),

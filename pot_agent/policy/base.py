@@ -41,6 +41,10 @@ class Capabilities:
     """Where the weights live: cpu, cuda, remote."""
     parameters: int | None = None
     """Parameters of the base model, where known; `corrected` chooses its learning rate by it."""
+    sampler: str = "unknown"
+    """What draws completions: transformers, vllm, or unknown."""
+    seeded: bool = True
+    """Whether equal seeds give equal samples, rounding apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,8 @@ class Completion:
     finish_reason: FinishReason
     prompt_tokens: int = 0
     """Length of the prompt, in tokens."""
+    seeded: bool = True
+    """Whether the seed decided the draws; some samplers take none."""
 
 
 @dataclass(frozen=True, kw_only=True)

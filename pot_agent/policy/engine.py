@@ -17,7 +17,7 @@ from pot_agent.errors import ContextLengthError
 from pot_agent.policy.adapters import AdapterLayout, Adapters, layout_of, linear_layers
 from pot_agent.policy.base import Capabilities
 from pot_agent.policy.canary import PROMPT_TOKENS, TOKENS, Canary, judge
-from pot_agent.policy.decoding import FastForward
+from pot_agent.policy.choice import make_sampler
 from pot_agent.policy.fingerprint import digest_of, weights_of
 from pot_agent.policy.flops import ModelShape, update_flops
 from pot_agent.policy.grpo import advantages
@@ -25,8 +25,10 @@ from pot_agent.policy.head import head_of
 from pot_agent.policy.journal import Sample
 from pot_agent.policy.memory import give_back_free_memory
 from pot_agent.policy.models import load_model
-from pot_agent.policy.sampler import Drawn, Request, Sampler
+from pot_agent.policy.proof import prove
+from pot_agent.policy.sampler import Drawn, Request
 from pot_agent.policy.session import Session
+from pot_agent.policy.sizes import SamplerName, SamplerSizes
 from pot_agent.policy.text import Chat, Stops
 from pot_agent.policy.trainer import Group, Trainer, Update
 
@@ -39,8 +41,18 @@ def set_threads(threads: int) -> None:
 class Engine:
     """One base model with its chat template, sampler, adapters and trainer."""
 
-    def __init__(self, model: str, *, device: str | None, dtype: str | None, home: Path) -> None:
-        self._loaded = load_model(model, device=device, dtype=dtype, home=home)
+    def __init__(
+        self,
+        model: str,
+        *,
+        device: str | None,
+        dtype: str | None,
+        home: Path,
+        sampler: SamplerName = "transformers",
+        context_tokens: int | None = None,
+        sizes: SamplerSizes | None = None,
+    ) -> None:
+        self._loaded = load_model(model, device=device, dtype=dtype, home=home, context_tokens=context_tokens)
         network = self._loaded.model
         self.chat = Chat(self._loaded)
         self._base = weights_of(network)  # before any adapter comes
@@ -50,8 +62,8 @@ class Engine:
         self._layouts: dict[LoraConfig, AdapterLayout] = {}
         self._adapters = Adapters(network)
         head = head_of(network)
-        self._sampler = Sampler(self._loaded, self.chat, FastForward(network, self._linears), head)
         self._trainer = Trainer(self._loaded, self._adapters, head)
+        self._sampler = make_sampler(sampler, self._loaded, self.chat, self._linears, head, sizes or SamplerSizes())
         self.capabilities = Capabilities(
             model=self._loaded.name,
             learns=True,
@@ -59,7 +71,20 @@ class Engine:
             context_tokens=self._loaded.context_tokens,
             device=str(self._loaded.device),
             parameters=self._loaded.parameters,
+            sampler=self._sampler.name,
+            seeded=self._sampler.seeded,
         )
+        if self._sampler.concurrent:  # it is another program's, so it is not taken at its word
+            try:
+                prove(self)
+            except BaseException:
+                self._sampler.close()
+                raise
+
+    @property
+    def samples_concurrently(self) -> bool:
+        """Whether `draw` may be called outside the policy's turn."""
+        return self._sampler.concurrent
 
     @property
     def device(self) -> torch.device:
@@ -79,7 +104,9 @@ class Engine:
     def layout(self, lora: LoraConfig) -> AdapterLayout:
         """The layout of such an adapter on this model. Raises `ConfigError` for targets that it does not have."""
         if lora not in self._layouts:
-            self._layouts[lora] = layout_of(self._linears, lora)
+            layout = layout_of(self._linears, lora)
+            self._sampler.check_layout(layout)
+            self._layouts[lora] = layout
         return self._layouts[lora]
 
     def check_context(self, prompt_tokens: int, max_tokens: int) -> None:
@@ -152,7 +179,7 @@ class Engine:
         """Show, after a sample's prompt, that the sampler runs the update's adapter; see `policy/canary.py`."""
         layout, vector = _required(session.layout), update.vector
         request = self.request(
-            prompt_ids=sample.prompt_ids[-PROMPT_TOKENS:],
+            prompt_ids=sample.prompt_ids[0 if self._sampler.caches_prompts else -PROMPT_TOKENS :],
             n=1,
             temperature=sample.temperature,
             max_tokens=TOKENS,
@@ -161,16 +188,26 @@ class Engine:
             check=check,
         )
         (drawn,) = self.draw(layout, vector, request)
-        slot = self._adapters.slot(layout)
-
-        def score(version: Tensor | None) -> list[float]:
-            rows = self._trainer.logprobs(slot, version, request.prompt_ids, [drawn.ids], sample.temperature)
-            return [float(value) for value in rows[0]]
-
-        others = {"the base": score(None)}
+        others = {"the base": self.score_tokens(layout, None, request, drawn)}
         if session.version:
-            others["the version before"] = score(session.vector_of(session.version))
-        return judge(drawn.logprobs, score(vector), others, update.noise)
+            before = session.vector_of(session.version)
+            others["the version before"] = self.score_tokens(layout, before, request, drawn)
+        return judge(drawn.logprobs, self.score_tokens(layout, vector, request, drawn), others, update.noise)
+
+    def score_tokens(self, layout: AdapterLayout, vector: Tensor | None, request: Request, drawn: Drawn) -> list[float]:
+        """The trainer's log-probability of each token that was drawn, under a version (None: the base)."""
+        slot = self._adapters.slot(layout)
+        temperature = request.temperature or 1.0
+        rows = self._trainer.logprobs(slot, vector, request.prompt_ids, [drawn.ids], temperature)
+        return [float(value) for value in rows[0]]
+
+    def noisy(self, layout: AdapterLayout, seed: int, scale: float) -> Tensor:
+        """An adapter that changes the output: as at version 0, with B drawn from +-`scale` too."""
+        vector = layout.initial(seed, self._like)
+        generator = torch.Generator().manual_seed(seed)
+        for _, _, b_OR in layout.views(vector):
+            b_OR.copy_(torch.empty(b_OR.shape).uniform_(-scale, scale, generator=generator))
+        return vector
 
     def flops(
         self,
@@ -202,6 +239,8 @@ class Engine:
 
     def release(self) -> None:
         """Let go of the weights."""
+        if "_sampler" in self.__dict__:
+            self._sampler.close()
         for name in ("_sampler", "_trainer", "_adapters", "_loaded", "_linears", "_base"):
             self.__dict__.pop(name, None)
         if torch.cuda.is_available():

@@ -1,8 +1,8 @@
 """The policy in this process: one base model, its sampler and its trainer, behind one lock.
 
-Limits: one call computes at a time (peft's active adapter is global), the others wait, and can be cancelled while they
-do; without a state folder, sessions, journals and receipts end with the process; nothing heavy is imported before a
-`LocalPolicy` is built.
+Limits: one call trains or scores at a time (peft's active adapter is global), and with the transformers sampler one
+call samples, scores or trains; the others wait in order, and can be cancelled while they do. Without a state folder,
+sessions, journals and receipts end with the process. Nothing heavy is imported before a `LocalPolicy` is built.
 """
 
 import contextlib
@@ -27,7 +27,9 @@ from pot_agent.policy.journal import Sample, prompt_digest, update_digest
 from pot_agent.policy.learning import learn
 from pot_agent.policy.session import Session
 from pot_agent.policy.sessions import Sessions
+from pot_agent.policy.sizes import SamplerName, SamplerSizes
 from pot_agent.policy.state_folder import StateFolder
+from pot_agent.policy.turns import Turns
 from pot_agent.settings import Settings
 
 if TYPE_CHECKING:
@@ -36,9 +38,6 @@ if TYPE_CHECKING:
     from pot_agent.policy.store import Store
 
 logger = logging.getLogger(__name__)
-
-_LOOK_SECONDS = 0.02
-"""How often a call that waits for its turn looks at its `cancel`."""
 
 
 class LocalPolicy:
@@ -50,6 +49,10 @@ class LocalPolicy:
         *,
         device: str | None = None,
         dtype: str | None = None,
+        sampler: SamplerName = "transformers",
+        context_tokens: int | None = None,
+        max_rank: int = Settings.max_rank,
+        lora_slots: int = Settings.lora_slots,
         threads: int | None = None,
         home: Path | None = None,
         max_sessions: int = 64,
@@ -59,12 +62,17 @@ class LocalPolicy:
     ) -> None:
         """Load the weights; keep sessions in `state_dir`, where one is given, so that they survive the process.
 
+        `sampler`, `context_tokens`, `max_rank` and `lora_slots` are as in `Settings`.
         Raises `ModelNotFoundError`, `MissingExtraError`, `ConfigError`, `DiskFullError`, and `StateFolderError` where
         the state folder cannot be used, or another process holds it.
         """
         settings = Settings(
             model=model,
             dtype=dtype,
+            sampler=sampler,
+            context_tokens=context_tokens,
+            max_rank=max_rank,
+            lora_slots=lora_slots,
             threads=threads,
             max_sessions=max_sessions,
             lease_seconds=lease_seconds,
@@ -76,15 +84,30 @@ class LocalPolicy:
             engine.set_threads(threads)
         folder = None if state_dir is None else StateFolder(state_dir, seconds=state_seconds)
         try:
-            self._engine: Engine = engine.Engine(settings.model, device=device, dtype=dtype, home=home or settings.home)
+            self._engine: Engine = engine.Engine(
+                settings.model,
+                device=device,
+                dtype=dtype,
+                home=home or settings.home,
+                sampler=sampler,
+                context_tokens=context_tokens,
+                sizes=SamplerSizes(max_rank=max_rank, lora_slots=lora_slots),
+            )
         except BaseException:
             if folder is not None:
                 folder.release()
             raise
         store = None if folder is None else _store(folder, self._engine)
         self._sessions = Sessions(most=max_sessions, lease_seconds=lease_seconds, store=store)
-        self._turn = threading.Lock()
+        self._turns = Turns()
         self._shut = threading.Event()
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """A policy as the environment asks for it."""
+        same = ["device", "dtype", "sampler", "context_tokens", "max_rank", "lora_slots", "threads", "home"]
+        same += ["max_sessions", "lease_seconds", "state_seconds"]
+        return cls(settings.model, state_dir=settings.state, **{name: getattr(settings, name) for name in same})
 
     @property
     def capabilities(self) -> Capabilities:
@@ -154,7 +177,7 @@ class LocalPolicy:
         checks.check_sample_ids(sample_ids)
         with self._using(session) as opened:
             samples = opened.journal.get(list(sample_ids))
-            with self._in_turn(self._stopper(opened, None)):
+            with self._turns.taken(self._stopper(opened, None)):
                 return self._engine.score(opened.layout, opened.vector_of(version), samples, float(wanted))
 
     def internalize(
@@ -175,7 +198,7 @@ class LocalPolicy:
         digest = update_digest(session, version, rewards, grpo, taught)
         with self._using(session) as opened:
             check = self._stopper(opened, cancel)
-            with self._in_turn(check):
+            with self._turns.taken(check):
                 receipt = opened.receipts.get(digest)
                 if receipt is None:
                     draft = opened.draft()
@@ -208,7 +231,7 @@ class LocalPolicy:
         if not self._shut.is_set():
             self._shut.set()
             self._sessions.close_all()
-            with self._turn:
+            with self._turns.taken():
                 self._engine.release()
 
     def __enter__(self) -> Self:
@@ -220,7 +243,8 @@ class LocalPolicy:
         self.shutdown()
 
     def _draw(self, session: Session, version: int, request: "Request") -> list[Completion]:
-        with self._in_turn(request.check):
+        turn = contextlib.nullcontext() if self._engine.samples_concurrently else self._turns.taken(request.check)
+        with turn:
             drawn = self._engine.draw(session.layout, session.vector_of(version), request)
         samples = _samples(session, version, request, drawn)
         request.check()
@@ -235,6 +259,7 @@ class LocalPolicy:
             logprob=sample.mean_logprob,
             finish_reason=sample.finish,
             prompt_tokens=len(sample.prompt_ids),
+            seeded=self._engine.capabilities.seeded,
         )
 
     @contextlib.contextmanager
@@ -242,18 +267,6 @@ class LocalPolicy:
         self._check_running()
         with self._sessions.using(name) as session:
             yield session
-
-    @contextlib.contextmanager
-    def _in_turn(self, check: Callable[[], None]) -> Iterator[None]:
-        """One call at a time; one that waits can still be cancelled."""
-        check()
-        while not self._turn.acquire(timeout=_LOOK_SECONDS):
-            check()
-        try:
-            check()
-            yield
-        finally:
-            self._turn.release()
 
     def _stopper(self, session: Session, cancel: Event | None) -> Callable[[], None]:
         def check() -> None:

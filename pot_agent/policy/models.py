@@ -57,6 +57,8 @@ class LoadedModel:
     name: str
     context_tokens: int
     parameters: int
+    folder: Path | None = None
+    """Where it was read from."""
 
     @property
     def device(self) -> torch.device:
@@ -71,12 +73,18 @@ class LoadedModel:
 
 
 def load_model(
-    model: str, *, device: str | None = None, dtype: str | None = None, home: Path | None = None
+    model: str,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    home: Path | None = None,
+    context_tokens: int | None = None,
 ) -> LoadedModel:
     """Load a base model.
 
     `device=None`: cuda where there is one, else cpu. `dtype=None`: bfloat16 on a GPU, float32 on a CPU (gradients and
-    log-probabilities are then exact to rounding, and nothing here depends on bf16 units).
+    log-probabilities are then exact to rounding, and nothing here depends on bf16 units). `context_tokens` lowers the
+    model's own limit, and never raises it.
     Raises `ModelNotFoundError`, `DiskFullError`, `ConfigError`.
     """
     target = resolve_device(device)
@@ -86,13 +94,15 @@ def load_model(
         folder, name = _locate(model, home)
         network, tokenizer = _read_folder(folder, kind)
     _check_layers(network.config, name)
+    own = _context_tokens(network.config, tokenizer, name)
     network = network.to(target).eval().requires_grad_(False)
     return LoadedModel(
         model=network,
         tokenizer=tokenizer,
         name=name,
-        context_tokens=_context_tokens(network.config, tokenizer, name),
+        context_tokens=min(own, context_tokens or own),
         parameters=network.num_parameters(),
+        folder=folder,
     )
 
 

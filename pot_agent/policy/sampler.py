@@ -39,6 +39,20 @@ class Drawn:
     logprobs: list[float] = field(default_factory=list)
     finish: FinishReason = "length"
 
+    def take(self, token: int, logprob: float, request: "Request", end_ids: frozenset[int]) -> bool:
+        """Append a token that was drawn; whether the completion ends with it. Raises for one that is no number."""
+        if logprob != logprob or logprob == float("-inf"):
+            raise PolicyError(
+                f"the model's logits are not finite after {len(self.ids)} tokens; load it in float32 or bfloat16 "
+                "(POT_DTYPE)",
+                value=token,
+            )
+        self.ids.append(token)
+        self.logprobs.append(logprob)
+        if token in end_ids or request.stop.reached(self.ids):
+            self.finish = "stop"
+        return self.finish == "stop" or len(self.ids) == request.max_tokens
+
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
@@ -57,11 +71,15 @@ class Request:
 
 
 class Sampler:
-    """Draws completions from a base model and one adapter version. The caller holds the policy's lock."""
+    """A `policy.samplers.Sampler` over the trainer's own weights. The caller holds the policy's lock."""
+
+    name = "transformers"
+    concurrent = False
+    caches_prompts = False
+    seeded = True
 
     def __init__(self, loaded: LoadedModel, chat: Chat, fast: FastForward, head: Head) -> None:
         self._device = loaded.device
-        self._dtype = loaded.dtype
         self._fast = fast
         self._head = head
         self._end_ids = chat.end_ids
@@ -71,6 +89,12 @@ class Sampler:
         """Draw `request.n` completions of one prompt."""
         with self._fast.running(layout, vector, len(request.prompt_ids)) as decoder:
             return self._draw(request, decoder)
+
+    def check_layout(self, layout: AdapterLayout) -> None:
+        """Any will do."""
+
+    def close(self) -> None:
+        """The weights are the trainer's."""
 
     def _draw(self, request: Request, decoder: Decoder) -> list[Drawn]:
         hidden_1H = self._prefill(request, decoder)
@@ -83,7 +107,8 @@ class Sampler:
             request.check()
             uniforms_N = uniforms_NT[[row.index for row in live], step]
             ids_N, logprobs_N = _choose(self._head(hidden_NH), request.temperature, uniforms_N)
-            self._append(live, ids_N.tolist(), logprobs_N.tolist(), request)
+            for row, token, logprob in zip(live, ids_N.tolist(), logprobs_N.tolist(), strict=True):
+                row.take(token, logprob, request, self._end_ids)
             if request.on_tokens is not None:
                 request.on_tokens(sum(len(row.ids) for row in rows))
             going = [at for at, row in enumerate(live) if row.finish == "length"]
@@ -100,18 +125,6 @@ class Sampler:
         for part_P in torch.split(ids_P, PREFILL_TOKENS):
             hidden_1H = decoder.prefill(part_P, request.check)
         return hidden_1H
-
-    def _append(self, live: list[Drawn], ids: list[int], logprobs: list[float], request: Request) -> None:
-        for row, token, logprob in zip(live, ids, logprobs, strict=True):
-            if logprob != logprob or logprob == float("-inf"):
-                raise PolicyError(
-                    f"the model's logits are not finite after {len(row.ids)} tokens; load it in float32 or bfloat16",
-                    value=str(self._dtype),
-                )
-            row.ids.append(token)
-            row.logprobs.append(logprob)
-            if token in self._end_ids or request.stop.reached(row.ids):
-                row.finish = "stop"
 
 
 def _uniforms(request: Request) -> Tensor:

@@ -153,17 +153,7 @@ def listen(settings: Settings) -> socket.socket:
 def _load(settings: Settings) -> Policy:
     from pot_agent.policy.local import LocalPolicy  # torch: only a server that loads its own model needs it
 
-    return LocalPolicy(
-        settings.model,
-        device=settings.device,
-        dtype=settings.dtype,
-        threads=settings.threads,
-        home=settings.home,
-        max_sessions=settings.max_sessions,
-        lease_seconds=settings.lease_seconds,
-        state_dir=settings.state,
-        state_seconds=settings.state_seconds,
-    )
+    return LocalPolicy.from_settings(settings)
 
 
 def _add_probes(app: FastAPI, policy: Policy, calls: Calls) -> None:

@@ -2,42 +2,24 @@
 
 import atexit
 import threading
-from pathlib import Path
 
 from pot_agent.policy.local import LocalPolicy
 from pot_agent.settings import Settings
 
-_defaults: dict[tuple[str, str | None, str | None], LocalPolicy] = {}
+_defaults: dict[tuple[str | None, ...], LocalPolicy] = {}
 _defaults_lock = threading.Lock()
 
 
-def default_policy(
-    model: str = "embedded",
-    *,
-    device: str | None = None,
-    dtype: str | None = None,
-    threads: int | None = None,
-    home: Path | None = None,
-    state_dir: Path | None = None,
-    state_seconds: float = Settings.state_seconds,
-) -> LocalPolicy:
-    """The policy that this process shares: built once per (model, device, dtype), shut down at exit.
+def default_policy(settings: Settings) -> LocalPolicy:
+    """The policy that this process shares: built once per (model, device, dtype, sampler), shut down at exit.
 
     A state folder is one policy's: a process that shares two needs one each, or `pot serve`.
     """
-    key = (model, device, dtype)
+    key = (settings.model, settings.device, settings.dtype, settings.sampler)
     with _defaults_lock:
         policy = _defaults.get(key)
         if policy is None or policy.is_shut_down:
-            policy = LocalPolicy(
-                model,
-                device=device,
-                dtype=dtype,
-                threads=threads,
-                home=home,
-                state_dir=state_dir,
-                state_seconds=state_seconds,
-            )
+            policy = LocalPolicy.from_settings(settings)
             if not _defaults:
                 atexit.register(_shut_defaults)
             _defaults[key] = policy

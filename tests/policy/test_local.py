@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from pot_agent.policy.base import Message, Receipt
 from pot_agent.policy.local import LocalPolicy
 from pot_agent.policy.sessions import Sessions
 from pot_agent.policy.shared import default_policy
+from pot_agent.settings import Settings
 
 ASK: list[Message] = [{"role": "user", "content": "Write a function that adds two numbers."}]
 GRPO = GrpoConfig(learning_rate=1e-2)
@@ -151,7 +153,7 @@ def test_a_call_that_waits_for_its_turn_can_be_cancelled(own: LocalPolicy) -> No
         except CancelledError:
             outcome.append("cancelled")
 
-    with own._turn:
+    with own._turns.taken():
         thread = threading.Thread(target=wait)
         thread.start()
         cancel.set()
@@ -247,16 +249,17 @@ def test_a_session_name_that_cannot_be_is_refused(own: LocalPolicy, session: str
 
 def test_the_default_policy_is_built_once_by_threads_that_ask_at_once(tiny: Path) -> None:
     built: list[LocalPolicy] = []
-    threads = [threading.Thread(target=lambda: built.append(default_policy(str(tiny), threads=1))) for _ in range(4)]
+    settings = Settings(model=str(tiny), threads=1)
+    threads = [threading.Thread(target=lambda: built.append(default_policy(settings))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len({id(policy) for policy in built}) == 1
-    assert default_policy(str(tiny)) is built[0]
-    assert default_policy(str(tiny), dtype="bfloat16") is not built[0]
+    assert default_policy(replace(settings, threads=None)) is built[0]
+    assert default_policy(replace(settings, dtype="bfloat16")) is not built[0]
     built[0].shutdown()
-    assert default_policy(str(tiny), threads=1) is not built[0]
+    assert default_policy(settings) is not built[0]
 
 
 def test_a_model_that_is_not_there_fails_when_the_policy_is_built() -> None:
