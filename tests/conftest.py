@@ -12,6 +12,11 @@ settings.register_profile("pot", deadline=None, derandomize=True, suppress_healt
 settings.load_profile("pot")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make test-vllm` asks for it."""
+    parser.addoption("--vllm", action="store_true", help="run the policy contract over vLLM, which must be installed")
+
+
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[LocalSandbox]:
     """The local sandbox, started once."""

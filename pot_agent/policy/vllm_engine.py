@@ -8,6 +8,7 @@ Limits: the processes are spawned, so a script that builds a policy with this sa
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
@@ -128,6 +129,8 @@ class VllmEngine:
                 return
             self._closed = True
             self._stop_engine()
+            with contextlib.suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(_end_tasks(), self._loop).result(STOP_SECONDS)
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(STOP_SECONDS)
             if not self._thread.is_alive():
@@ -166,6 +169,14 @@ class VllmEngine:
                 "sampler=transformers (POT_SAMPLER) does without it",
                 value=str(self._options.folder),
             ) from error
+
+
+async def _end_tasks() -> None:
+    """The engine's front leaves tasks behind."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def engine_arguments(options: VllmOptions) -> dict[str, Any]:

@@ -56,7 +56,29 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-@pytest.fixture(params=["local", "http", "durable"])
+@pytest.fixture(scope="session")
+def vllm() -> Iterator[LocalPolicy]:
+    """The embedded model here, vLLM drawing its samples; it has fewer slots than the tests have sessions."""
+    with LocalPolicy(sampler="vllm", context_tokens=512, lora_slots=2, threads=1, max_sessions=MANY) as policy:
+        yield policy
+
+
+@pytest.fixture(scope="session")
+def vllm_http(vllm: LocalPolicy) -> Iterator[HttpPolicy]:
+    """The same behind HTTP."""
+    with serving(vllm) as url, HttpPolicy(url) as policy:
+        yield policy
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every implementation of the contract; with --vllm, those over vLLM instead."""
+    if "policy" in metafunc.fixturenames:
+        with_vllm = metafunc.config.getoption("--vllm")
+        names = ["vllm", "vllm_http"] if with_vllm else ["local", "http", "durable"]
+        metafunc.parametrize("policy", names, indirect=True)
+
+
+@pytest.fixture
 def policy(request: pytest.FixtureRequest) -> Policy:
     """Every implementation of the contract."""
     found: Policy = request.getfixturevalue(request.param)

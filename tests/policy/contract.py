@@ -3,6 +3,8 @@
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from pot_agent.config import GrpoConfig, LoraConfig
 from pot_agent.policy.base import Completion, Message, Policy
 
@@ -32,6 +34,20 @@ def learn(
     receipt = policy.internalize(session, version=version, rewards=rewards, grpo=grpo)
     assert receipt.skipped is None
     return group
+
+
+def needs_seeds(policy: Policy) -> None:
+    """Skip where draws cannot be repeated."""
+    if not policy.capabilities.seeded:
+        pytest.skip("this sampler takes no seeds here")
+
+
+def witness(policy: Policy, session: str, version: int = 0, seed: int = 0) -> list[tuple[Any, ...]]:
+    """What a version says, for comparison: equal for equal versions. Exact, but where no seed is taken: greedy then."""
+    if policy.capabilities.seeded:
+        return told(draw(policy, session, version=version, seed=seed))
+    (sample,) = draw(policy, session, version=version, n=1, temperature=0)
+    return [(sample.text, sample.tokens, round(sample.logprob or 0.0, 3))]
 
 
 def told(samples: list[Completion]) -> list[tuple[Any, ...]]:

@@ -10,7 +10,7 @@ import pytest
 from pot_agent.config import GrpoConfig, LoraConfig
 from pot_agent.errors import CancelledError, VersionError
 from pot_agent.policy.base import Message, Policy, SessionInfo
-from tests.policy.contract import ASK, GRPO, LORA, draw, learn, opened, told
+from tests.policy.contract import ASK, GRPO, LORA, draw, learn, needs_seeds, opened, told, witness
 
 
 def test_an_implementation_is_a_policy(policy: Policy) -> None:
@@ -40,6 +40,7 @@ def test_completions_say_what_was_sampled(policy: Policy) -> None:
 
 
 def test_equal_arguments_give_equal_samples_and_another_seed_gives_others(policy: Policy) -> None:
+    needs_seeds(policy)
     first, second, other = opened(policy, seed=1), opened(policy, seed=1), opened(policy, seed=2)
     assert told(draw(policy, first, seed=5)) == told(draw(policy, second, seed=5))
     assert told(draw(policy, first, seed=5)) != told(draw(policy, first, seed=6))
@@ -51,9 +52,9 @@ def test_equal_arguments_give_equal_samples_and_another_seed_gives_others(policy
 
 def test_greedy_decoding_needs_no_seed(policy: Policy) -> None:
     session = opened(policy)
-    greedy = told(draw(policy, session, n=2, temperature=0, seed=1))
+    greedy = [sample.text for sample in draw(policy, session, n=2, temperature=0, seed=1)]
     assert greedy[0] == greedy[1]
-    assert greedy == told(draw(policy, session, n=2, temperature=0, seed=2))
+    assert greedy == [sample.text for sample in draw(policy, session, n=2, temperature=0, seed=2)]
 
 
 def test_a_stop_string_ends_a_completion_and_is_left_out(policy: Policy) -> None:
@@ -68,10 +69,10 @@ def test_a_stop_string_ends_a_completion_and_is_left_out(policy: Policy) -> None
 
 def test_version_zero_is_the_base_exactly(policy: Policy) -> None:
     adapted, bare = opened(policy, seed=1), opened(policy, lora=None, seed=1)
-    assert told(draw(policy, adapted)) == told(draw(policy, bare))
+    assert witness(policy, adapted) == witness(policy, bare)
     learn(policy, adapted, seed=9)
-    assert told(draw(policy, adapted)) == told(draw(policy, bare))
-    assert told(draw(policy, adapted, version=1)) != told(draw(policy, bare))
+    assert witness(policy, adapted) == witness(policy, bare)
+    assert witness(policy, adapted, 1) != witness(policy, bare)
 
 
 def test_an_update_raises_the_rewarded_sample_and_lowers_the_others(policy: Policy) -> None:
@@ -135,10 +136,10 @@ def test_the_same_update_again_gets_the_same_receipt_and_trains_nothing(policy: 
     group = draw(policy, session)
     rewards = {sample.sample_id: float(index) for index, sample in enumerate(group)}
     first = policy.internalize(session, version=0, rewards=rewards, grpo=GRPO)
-    after = told(draw(policy, session, version=1))
+    after = witness(policy, session, 1)
     shuffled = dict(reversed(list(rewards.items())))
     assert policy.internalize(session, version=0, rewards=shuffled, grpo=GRPO) == first
-    assert told(draw(policy, session, version=1)) == after
+    assert witness(policy, session, 1) == after
     assert policy.open(session, lora=LORA).version == 1
     with pytest.raises(VersionError, match=r"version 0 .* version 1"):
         policy.internalize(session, version=0, rewards=rewards, grpo=replace(GRPO, epochs=2))
@@ -149,19 +150,19 @@ def test_a_snapshot_is_kept_however_many_versions_follow(policy: Policy) -> None
     assert policy.snapshot(session) == SessionInfo(session=session, version=0)
     learn(policy, session)
     assert policy.snapshot(session) == SessionInfo(session=session, version=1)
-    kept = told(draw(policy, session, version=1, seed=40))
+    kept = witness(policy, session, 1, seed=40)
     for version in (1, 2, 3):
         learn(policy, session, version=version, seed=version)
     assert policy.snapshot(session).version == 4
-    assert told(draw(policy, session, version=1, seed=40)) == kept
+    assert witness(policy, session, 1, seed=40) == kept
 
 
 def test_an_open_session_is_restored_as_it_is(policy: Policy) -> None:
     session = opened(policy)
     learn(policy, session)
-    before = told(draw(policy, session, version=1))
+    before = witness(policy, session, 1)
     assert policy.restore(session) == SessionInfo(session=session, version=1)
-    assert told(draw(policy, session, version=1)) == before
+    assert witness(policy, session, 1) == before
 
 
 def test_equal_rewards_move_no_weight(policy: Policy) -> None:
@@ -169,13 +170,14 @@ def test_equal_rewards_move_no_weight(policy: Policy) -> None:
     for name in (session, undisturbed):
         learn(policy, name)
     group = draw(policy, session, version=1, seed=3)
-    before = told(draw(policy, session, version=1))
+    before = witness(policy, session, 1)
     receipt = policy.internalize(
         session, version=1, rewards={sample.sample_id: 1 / 3 for sample in group}, grpo=GrpoConfig(weight_decay=0.1)
     )
     assert (receipt.skipped, receipt.version, receipt.steps) == ("all rewards are equal", 1, 0)
     assert list(receipt.advantages.values()) == [0.0, 0.0, 0.0]
-    assert told(draw(policy, session, version=1)) == before
+    assert witness(policy, session, 1) == before
+    needs_seeds(policy)
     # No moment moved either: the next update is that of a session which never saw the equal rewards.
     for name in (session, undisturbed):
         learn(policy, name, version=1, seed=8)
@@ -190,6 +192,8 @@ def test_one_sample_teaches_nothing(policy: Policy) -> None:
 
 
 def test_two_sessions_interleaved_are_each_as_if_alone(policy: Policy) -> None:
+    needs_seeds(policy)
+
     def run(session: str, other: str | None) -> list[tuple[Any, ...]]:
         seen = []
         for version in range(3):
@@ -234,6 +238,7 @@ def test_a_cancelled_call_leaves_the_session_as_it_was(policy: Policy) -> None:
 
 
 def test_threads_that_sample_and_train_at_once_get_what_they_would_get_alone(policy: Policy) -> None:
+    needs_seeds(policy)
     sessions = [opened(policy, seed=index) for index in range(4)]
     alone = []
     for index, session in enumerate(sessions):
