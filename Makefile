@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export TORCH_INDEX
 
-.PHONY: help setup demo test test-long lint format wheel-check doctor clean
+.PHONY: help setup demo test test-long test-vllm lint format wheel-check doctor clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -20,6 +20,11 @@ test: setup  ## the tests (under 8 minutes on 2 cores)
 test-long: setup  ## kill loops, leak cycles, whole runs
 	@$(BIN)/python -m pytest -m long --timeout 1800
 
+test-vllm:  ## the policy's contract and more over vLLM's CPU build, in .venv-vllm (4 GB)
+	@PYTHON="$(PYTHON)" sh scripts/setup_vllm.sh
+	@.venv-vllm/bin/python -m pytest --vllm -m "vllm or not long" --timeout 1800 \
+		tests/policy/test_vllm.py tests/policy/test_contract.py tests/policy/test_contract_refusals.py
+
 lint: setup  ## ruff and mypy
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
@@ -33,4 +38,4 @@ doctor: setup  ## what this machine has
 	@$(BIN)/pot doctor
 
 clean:  ## remove .venv and caches
-	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-vllm dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -184,6 +184,13 @@ def serve(
     state: Annotated[
         Path | None, typer.Option(help="Folder where sessions are kept (default: POT_STATE, else in memory only).")
     ] = None,
+    sampler: Annotated[
+        Literal["auto", "transformers", "vllm"] | None,
+        typer.Option(help="What draws completions (default: POT_SAMPLER, else auto: vllm on a GPU where it fits)."),
+    ] = None,
+    context_tokens: Annotated[
+        int | None, typer.Option(help="Longest prompt plus completion (default: POT_CONTEXT_TOKENS, else the model's).")
+    ] = None,
 ) -> None:
     """Put the policy behind HTTP, so that many graphs share one model."""
     from dataclasses import replace
@@ -191,8 +198,9 @@ def serve(
     from pot_agent.policy.server import serve as run
 
     env = Settings.from_env()
-    port = env.port if port is None else port
-    run(replace(env, model=model or env.model, host=host or env.host, port=port, state=state or env.state))
+    changes: dict[str, Any] = {"model": model, "host": host, "port": port, "state": state}
+    changes |= {"sampler": sampler, "context_tokens": context_tokens}
+    run(replace(env, **{name: value for name, value in changes.items() if value is not None}))
 
 
 def main() -> None:
