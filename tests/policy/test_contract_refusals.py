@@ -136,6 +136,8 @@ def test_targets_that_the_model_does_not_have_are_refused_when_the_session_is_op
 
 @pytest.mark.parametrize("rank", [25, 10**9])
 def test_a_rank_beyond_the_smallest_side_is_refused_when_the_session_is_opened(policy: Policy, rank: int) -> None:
+    if policy.capabilities.sampler == "vllm":
+        pytest.skip("the figures are the tiny model's; vLLM's own limit has a test of its own")
     with pytest.raises(ConfigError, match=r"rank must be at most 24, .*[kv]_proj") as caught:
         policy.open("rank", lora=LoraConfig(rank=rank))
     assert caught.value.value == rank
