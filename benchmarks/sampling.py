@@ -85,7 +85,7 @@ class Bench:
             on_tokens=lambda _: stamps.append(time.perf_counter()),
         )
         start = time.perf_counter()
-        rows = self.engine.draw(self.layout, self.vector, request)
+        rows = self.engine.draw(request, self.layout, self.vector)
         return Times(stamps[0] - start, time.perf_counter() - stamps[0], [row.ids for row in rows])
 
     def through(self, work: Work) -> Times:

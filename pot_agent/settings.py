@@ -37,6 +37,9 @@ class Settings:
     """POT_MAX_RANK: largest rank of an adapter, where vllm samples."""
     lora_slots: int = 8
     """POT_LORA_SLOTS: adapters that vllm samples together; those of more sessions take turns."""
+    batch: bool = True
+    """POT_BATCH: whether calls of several sessions are sampled together, where the model can; then equal seeds give
+    equal samples only to rounding. 0: they take turns, exact."""
     threads: int | None = None
     """POT_THREADS: torch threads; None: torch's own default."""
     home: Path = field(default_factory=lambda: Path.home() / ".cache" / "policy-of-thoughts")
@@ -67,6 +70,7 @@ class Settings:
         require_count("POT_MAX_SESSIONS", self.max_sessions)
         require_finite("POT_LEASE_SECONDS", self.lease_seconds, "a finite number of seconds above 0")
         require_finite("POT_STATE_SECONDS", self.state_seconds, "a finite number of seconds above 0")
+        require_kind("POT_BATCH", self.batch, bool, "true or false")
         require_choice("POT_SAMPLER", self.sampler, ("auto", "transformers", "vllm"))
         require_count("POT_MAX_RANK", self.max_rank)
         require_count("POT_LORA_SLOTS", self.lora_slots)
@@ -90,6 +94,8 @@ class Settings:
         return cls(**{name: _read(name, text) for name, text in given.items()})
 
 
+_SWITCHES = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+
 _READERS: dict[str, Callable[[str], Any]] = {
     "port": int,
     "max_sessions": int,
@@ -97,11 +103,18 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "context_tokens": int,
     "max_rank": int,
     "lora_slots": int,
+    "batch": lambda text: _switch(text),
     "lease_seconds": float,
     "state_seconds": float,
     "home": lambda text: Path(text).expanduser(),
     "state": lambda text: Path(text).expanduser(),
 }
+
+
+def _switch(text: str) -> bool:
+    if text.strip().lower() not in _SWITCHES:
+        raise ValueError(f"one of {', '.join(_SWITCHES)}")
+    return _SWITCHES[text.strip().lower()]
 
 
 def _read(name: str, text: str) -> Any:

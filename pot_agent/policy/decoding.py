@@ -10,7 +10,7 @@ nothing may train meanwhile: callers hold the policy's lock.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from pot_agent.policy.adapters import AdapterLayout
 from pot_agent.policy.cache import DecodingCache
 from pot_agent.policy.cpu_linear import Linear, can_pack, packed_linear, plain_linear
 from pot_agent.policy.head import backbone_of
-from pot_agent.policy.lean import LeanModel, lean_model
+from pot_agent.policy.lean import LeanDecoder, LeanModel, lean_model
 from pot_agent.policy.low_rank import adapted
 
 
@@ -66,18 +66,34 @@ class FastForward:
 
         The model's output head, and all of the model where it decodes through transformers, runs this way inside.
         """
-        if not self._built:
-            self._build()
+        if self.lean is not None:
+            with self.head_running():
+                yield self.decoder(layout, vector, prompt_tokens)
+            return
         adapters = [] if layout is None or vector is None else list(layout.views(vector))
         scale = 0.0 if layout is None else layout.scale
         forwards = dict(self._products)
-        if self._lean is None:
-            forwards |= {name: adapted(forwards[name], a_RI, b_OR, scale) for name, a_RI, b_OR in adapters}
+        forwards |= {name: adapted(forwards[name], a_RI, b_OR, scale) for name, a_RI, b_OR in adapters}
         with self._swapped(forwards):
-            if self._lean is not None:
-                yield self._lean.decoder(prompt_tokens, {name: (a, b) for name, a, b in adapters}, scale)
-            else:
-                yield _ThroughTransformers(self._model, prompt_tokens)
+            yield _ThroughTransformers(self._model, prompt_tokens)
+
+    @property
+    def lean(self) -> LeanModel | None:
+        """The lean model, built at first use; None where this model has none."""
+        if not self._built:
+            self._build()
+        return self._lean
+
+    def decoder(self, layout: AdapterLayout | None, vector: Tensor | None, prompt_tokens: int) -> LeanDecoder:
+        """A decoder of the lean model, which must be there; to be used inside `head_running`."""
+        if self.lean is None:
+            raise TypeError("this model has no lean decoder")
+        factors = {} if layout is None or vector is None else {name: (a, b) for name, a, b in layout.views(vector)}
+        return self.lean.decoder(prompt_tokens, factors, 0.0 if layout is None else layout.scale)
+
+    def head_running(self) -> AbstractContextManager[None]:
+        """The output head runs by its packed product inside, where the lean model decodes."""
+        return self._swapped(self._products if self.lean is not None else {})
 
     def _build(self) -> None:
         """Nothing is packed twice: what the lean model holds is not among the products."""

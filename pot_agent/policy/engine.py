@@ -16,6 +16,7 @@ from pot_agent.config import GrpoConfig, LoraConfig
 from pot_agent.errors import ContextLengthError
 from pot_agent.policy.adapters import AdapterLayout, Adapters, layout_of, linear_layers
 from pot_agent.policy.base import Capabilities
+from pot_agent.policy.batching import Batcher
 from pot_agent.policy.canary import PROMPT_TOKENS, TOKENS, Canary, judge
 from pot_agent.policy.choice import make_sampler
 from pot_agent.policy.fingerprint import digest_of, weights_of
@@ -27,10 +28,15 @@ from pot_agent.policy.memory import give_back_free_memory
 from pot_agent.policy.models import load_model
 from pot_agent.policy.proof import prove
 from pot_agent.policy.sampler import Drawn, Request
+from pot_agent.policy.sampler import Sampler as TransformersSampler
 from pot_agent.policy.session import Session
 from pot_agent.policy.sizes import SamplerName, SamplerSizes
 from pot_agent.policy.text import Chat, Stops
 from pot_agent.policy.trainer import Group, Trainer, Update
+from pot_agent.policy.turns import Turns
+
+Draw = Callable[[Request, AdapterLayout | None, Tensor | None], list[Drawn]]
+"""`Sampler.draw`."""
 
 
 def set_threads(threads: int) -> None:
@@ -62,6 +68,7 @@ class Engine:
         self._layouts: dict[LoraConfig, AdapterLayout] = {}
         self._adapters = Adapters(network)
         head = head_of(network)
+        self._batcher: Batcher | None = None
         self._trainer = Trainer(self._loaded, self._adapters, head)
         self._sampler = make_sampler(sampler, self._loaded, self.chat, self._linears, head, sizes or SamplerSizes())
         self.capabilities = Capabilities(
@@ -81,10 +88,19 @@ class Engine:
                 self._sampler.close()
                 raise
 
-    @property
-    def samples_concurrently(self) -> bool:
-        """Whether `draw` may be called outside the policy's turn."""
-        return self._sampler.concurrent
+    def drawer(self, turns: Turns, *, batch: bool) -> Draw:
+        """What draws for callers who have not the policy's turn; with `batch` together, where the sampler can."""
+        if self._sampler.concurrent:
+            return self.draw
+        if batch and isinstance(self._sampler, TransformersSampler) and self._sampler.joins:
+            self._batcher = Batcher(self._sampler, turns)
+            return self._batcher.draw
+
+        def in_turn(request: Request, layout: AdapterLayout | None, vector: Tensor | None) -> list[Drawn]:
+            with turns.taken(request.check):
+                return self.draw(request, layout, vector)
+
+        return in_turn
 
     @property
     def device(self) -> torch.device:
@@ -123,8 +139,8 @@ class Engine:
         """A request to draw, its early ends watched."""
         return Request(stop=Stops(self.chat, stop, end_at_block=end_at_block), **fields)
 
-    def draw(self, layout: AdapterLayout | None, vector: Tensor | None, request: Request) -> list[Drawn]:
-        """Draw completions from a version (None: the base)."""
+    def draw(self, request: Request, layout: AdapterLayout | None, vector: Tensor | None) -> list[Drawn]:
+        """Draw completions from a version (None: the base). The caller has the turn, but with a concurrent sampler."""
         try:
             return self._sampler.draw(request, layout, vector)
         finally:
@@ -187,7 +203,7 @@ class Engine:
             stop=(),
             check=check,
         )
-        (drawn,) = self.draw(layout, vector, request)
+        (drawn,) = self.draw(request, layout, vector)
         others = {"the base": self.score_tokens(layout, None, request, drawn)}
         if session.version:
             before = session.vector_of(session.version)
@@ -237,8 +253,13 @@ class Engine:
         vector = layout.initial(session.seed, self._like) if vector is None else vector
         return float(vector.norm())
 
+    def end_drawing(self) -> None:
+        """End the thread that draws for several, where there is one. Its callers' checks must raise by now."""
+        if self._batcher is not None:
+            self._batcher.close()
+
     def release(self) -> None:
-        """Let go of the weights."""
+        """Let go of the weights. `end_drawing` comes first."""
         if "_sampler" in self.__dict__:
             self._sampler.close()
         for name in ("_sampler", "_trainer", "_adapters", "_loaded", "_linears", "_base"):

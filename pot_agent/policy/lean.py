@@ -8,6 +8,7 @@ Limits: llama, qwen2 and qwen3 (by the class of the model), full attention in ev
 `lean_model` gives None for any other.
 """
 
+import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from transformers import LlamaModel, PreTrainedModel, Qwen2Model, Qwen3Model
 
 from pot_agent.policy.head import backbone_of
 from pot_agent.policy.lean_attention import PromptAttention, RowsAttention
-from pot_agent.policy.lean_layer import Factors, LeanLayer, Rotation, norm_of, unwrapped
+from pot_agent.policy.lean_layer import Factors, LeanLayer, Rotation, norm_of, run_together, unwrapped
 
 logger = logging.getLogger(__name__)
 
@@ -59,12 +60,35 @@ class LeanDecoder:
 
     def step(self, ids_N: Tensor) -> Tensor:
         """The hidden state after one more token of each row, [N, H]."""
-        x_NH = self._model.embed(ids_N)
-        rotation = self._model.rotation(x_NH[:1], self._prompt + self._own)
-        for layer, attention in zip(self._layers, self._rows, strict=True):
-            x_NH = layer.run(x_NH, rotation, attention, self._own)
-        self._own += 1
-        return self._model.norm(x_NH)
+        return self.step_together([self], [ids_N])
+
+    @staticmethod
+    def step_together(decoders: "Sequence[LeanDecoder]", ids: Sequence[Tensor]) -> Tensor:
+        """One more token of each row of several calls on one model: hidden states, in order, [N, H].
+
+        Each call's rows are what they would be alone, to rounding: products of more rows add up in another order.
+        """
+        model = decoders[0]._model
+        ends = list(itertools.accumulate(len(ids_N) for ids_N in ids))
+        spans = [slice(end - len(ids_N), end) for end, ids_N in zip(ends, ids, strict=True)]
+        x_NH = model.embed(ids[0] if len(ids) == 1 else torch.cat(list(ids)))
+        rotations = [
+            model.rotation(x_NH[:1], decoder._prompt + decoder._own).of_rows(1 if len(ids) == 1 else len(ids_N))
+            for decoder, ids_N in zip(decoders, ids, strict=True)
+        ]
+        rotation = Rotation.joined(rotations)
+        for at in range(len(model.layers)):
+            x_NH = run_together(
+                [decoder._layers[at] for decoder in decoders],
+                x_NH,
+                rotation,
+                [decoder._rows[at] for decoder in decoders],
+                [decoder._own for decoder in decoders],
+                spans,
+            )
+        for decoder in decoders:
+            decoder._own += 1
+        return model.norm(x_NH)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop all other rows."""
@@ -82,11 +106,11 @@ class LeanModel:
         self.embed: nn.Embedding = parts.embed_tokens
         self.norm = norm_of(parts.norm)
         self._rotary = parts.rotary_emb
-        self._layers = [LeanLayer.of(layer, names, pack=pack) for layer in parts.layers]
+        self.layers = [LeanLayer.of(layer, names, pack=pack) for layer in parts.layers]
 
     def decoder(self, prompt_tokens: int, factors: Factors, scale: float) -> LeanDecoder:
         """For one prompt of so many tokens, with this adapter (no factors: the base)."""
-        layers = [layer.adapted(factors, scale) for layer in self._layers] if factors else self._layers
+        layers = [layer.adapted(factors, scale) for layer in self.layers] if factors else self.layers
         return LeanDecoder(self, layers, prompt_tokens)
 
     def rotation(self, x_NH: Tensor, start: int) -> Rotation:

@@ -8,7 +8,7 @@ Norms in float32 are torch's own operator; in other types they are the model's m
 between, as transformers does.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,11 +17,13 @@ from torch import Tensor, nn
 
 from pot_agent.policy.cpu_linear import Linear, joined_linear
 from pot_agent.policy.lean_attention import Attention, PromptAttention
-from pot_agent.policy.low_rank import adapted
+from pot_agent.policy.low_rank import add_adapter_
 
 Norm = Callable[[Tensor], Tensor]
 Factors = Mapping[str, tuple[Tensor, Tensor]]
 """A [rank, inputs] and B [outputs, rank] by the name of the layer."""
+Spans = Sequence[slice]
+"""Where each call's rows lie among all."""
 
 
 class Rotation(NamedTuple):
@@ -38,6 +40,17 @@ class Rotation(NamedTuple):
         signed = torch.cat((-sin_1ND[..., :half], sin_1ND[..., half:]), -1)
         return cls(cos_1ND[0].unsqueeze(1), signed[0].unsqueeze(1))
 
+    @classmethod
+    def joined(cls, parts: "Sequence[Rotation]") -> "Rotation":
+        """One after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(torch.cat([part.cos for part in parts]), torch.cat([part.sin for part in parts]))
+
+    def of_rows(self, rows: int) -> "Rotation":
+        """Of one position, for so many rows."""
+        return Rotation(self.cos.expand(rows, -1, -1), self.sin.expand(rows, -1, -1))
+
     def turn_(self, heads_NQD: Tensor) -> None:
         """x cos + (-x2, x1) sin, in place."""
         turned = heads_NQD.roll(heads_NQD.shape[-1] // 2, -1)
@@ -47,9 +60,12 @@ class Rotation(NamedTuple):
 class Joined:
     """Linear layers over the same input as one product, perhaps with an adapter on it."""
 
-    def __init__(self, sizes: Mapping[str, int], product: Linear) -> None:
+    def __init__(
+        self, sizes: Mapping[str, int], product: Linear, factors: tuple[Tensor, Tensor, float] | None = None
+    ) -> None:
         self._sizes = sizes
         self._product = product
+        self._factors = factors
 
     @classmethod
     def of(cls, layers: Mapping[str, nn.Linear], *, pack: bool) -> "Joined":
@@ -57,8 +73,15 @@ class Joined:
         sizes = {name: layer.out_features for name, layer in layers.items()}
         return cls(sizes, joined_linear(list(layers.values()), pack=pack))
 
-    def __call__(self, x_NI: Tensor) -> Tensor:
-        return self._product(x_NI)
+    @staticmethod
+    def together(joined: "Sequence[Joined]", x_NI: Tensor, spans: Spans) -> Tensor:
+        """One product for all rows, and on each span's rows its own adapter; all are over the same base."""
+        result = joined[0]._product(x_NI)
+        for each, span in zip(joined, spans, strict=True):
+            if each._factors is not None:
+                a_RI, b_OR, scale = each._factors
+                add_adapter_(result[span], x_NI[span], a_RI, b_OR, scale)
+        return result
 
     def adapted(self, factors: Factors, scale: float) -> "Joined":
         """The same with those of the factors that are of its layers."""
@@ -74,7 +97,7 @@ class Joined:
                 b_OR[row : row + outputs, column : column + part.shape[1]] = part
                 column += part.shape[1]
             row += outputs
-        return Joined(self._sizes, adapted(self._product, a_RI, b_OR, scale))
+        return Joined(self._sizes, self._product, (a_RI, b_OR, scale))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,18 +154,38 @@ class LeanLayer:
 
     def run(self, x_NH: Tensor, rotation: Rotation, attention: Attention, at: int) -> Tensor:
         """The layer's output for rows whose keys and values go to position `at` on."""
-        qkv_NAD = self.qkv(self.before_attention(x_NH)).view(x_NH.shape[0], -1, self.size)
-        queries, keys, values = torch.split(qkv_NAD, [self.heads, self.key_heads, self.key_heads], 1)
-        for norm, part in zip(self.head_norms, (queries, keys), strict=False):
-            part.copy_(norm(part))
-        rotation.turn_(qkv_NAD[:, : self.heads + self.key_heads])
-        x_NH = x_NH + self.out(attention.attend(queries, keys, values, at))
-        gate, up = self.gate_up(self.before_mlp(x_NH)).chunk(2, 1)
-        return x_NH + self.down(self.activation(gate) * up)
+        return run_together([self], x_NH, rotation, [attention], [at], [slice(None)])
 
     def prompt_attention(self, like: Tensor, tokens: int) -> PromptAttention:
         """An empty one for a prompt of so many tokens."""
         return PromptAttention(like, heads=self.key_heads, tokens=tokens, size=self.size, scaling=self.scaling)
+
+
+def run_together(
+    layers: Sequence[LeanLayer],
+    x_NH: Tensor,
+    rotation: Rotation,
+    attentions: Sequence[Attention],
+    ats: Sequence[int],
+    spans: Spans,
+) -> Tensor:
+    """One layer's output for the rows of several calls: `layers` are the same one, each with its call's adapter."""
+    base = layers[0]
+    qkv = Joined.together([layer.qkv for layer in layers], base.before_attention(x_NH), spans)
+    qkv_NAD = qkv.view(x_NH.shape[0], -1, base.size)
+    queries, keys, values = torch.split(qkv_NAD, [base.heads, base.key_heads, base.key_heads], 1)
+    for norm, part in zip(base.head_norms, (queries, keys), strict=False):
+        part.copy_(norm(part))
+    rotation.turn_(qkv_NAD[:, : base.heads + base.key_heads])
+    found = [
+        attention.attend(queries[span], keys[span], values[span], at)
+        for attention, at, span in zip(attentions, ats, spans, strict=True)
+    ]
+    attended = found[0] if len(found) == 1 else torch.cat(found)
+    x_NH = x_NH + Joined.together([layer.out for layer in layers], attended, spans)
+    gate_up = Joined.together([layer.gate_up for layer in layers], base.before_mlp(x_NH), spans)
+    gate, up = gate_up.chunk(2, 1)
+    return x_NH + Joined.together([layer.down for layer in layers], base.activation(gate) * up, spans)
 
 
 def unwrapped(module: Any) -> nn.Linear:

@@ -49,10 +49,11 @@ class LocalPolicy:
         *,
         device: str | None = None,
         dtype: str | None = None,
-        sampler: SamplerName = "transformers",
+        sampler: SamplerName = "auto",
         context_tokens: int | None = None,
         max_rank: int = Settings.max_rank,
         lora_slots: int = Settings.lora_slots,
+        batch: bool = Settings.batch,
         threads: int | None = None,
         home: Path | None = None,
         max_sessions: int = 64,
@@ -62,7 +63,7 @@ class LocalPolicy:
     ) -> None:
         """Load the weights; keep sessions in `state_dir`, where one is given, so that they survive the process.
 
-        `sampler`, `context_tokens`, `max_rank` and `lora_slots` are as in `Settings`.
+        `sampler`, `context_tokens`, `max_rank`, `lora_slots` and `batch` are as in `Settings`.
         Raises `ModelNotFoundError`, `MissingExtraError`, `ConfigError`, `DiskFullError`, and `StateFolderError` where
         the state folder cannot be used, or another process holds it.
         """
@@ -100,12 +101,13 @@ class LocalPolicy:
         store = None if folder is None else _store(folder, self._engine)
         self._sessions = Sessions(most=max_sessions, lease_seconds=lease_seconds, store=store)
         self._turns = Turns()
+        self._drawer = self._engine.drawer(self._turns, batch=batch)
         self._shut = threading.Event()
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
         """A policy as the environment asks for it."""
-        same = ["device", "dtype", "sampler", "context_tokens", "max_rank", "lora_slots", "threads", "home"]
+        same = ["device", "dtype", "sampler", "context_tokens", "max_rank", "lora_slots", "batch", "threads", "home"]
         same += ["max_sessions", "lease_seconds", "state_seconds"]
         return cls(settings.model, state_dir=settings.state, **{name: getattr(settings, name) for name in same})
 
@@ -231,6 +233,7 @@ class LocalPolicy:
         if not self._shut.is_set():
             self._shut.set()
             self._sessions.close_all()
+            self._engine.end_drawing()
             with self._turns.taken():
                 self._engine.release()
 
@@ -243,9 +246,7 @@ class LocalPolicy:
         self.shutdown()
 
     def _draw(self, session: Session, version: int, request: "Request") -> list[Completion]:
-        turn = contextlib.nullcontext() if self._engine.samples_concurrently else self._turns.taken(request.check)
-        with turn:
-            drawn = self._engine.draw(session.layout, session.vector_of(version), request)
+        drawn = self._drawer(request, session.layout, session.vector_of(version))
         samples = _samples(session, version, request, drawn)
         request.check()
         session.record(samples)

@@ -65,5 +65,5 @@ def _draw(engine: "Engine", vector: "Tensor | None") -> tuple[Request, Drawn]:
         check=lambda: None,
     )
     layout = None if vector is None else engine.layout(LoraConfig(rank=1))
-    (drawn,) = engine.draw(layout, vector, request)
+    (drawn,) = engine.draw(request, layout, vector)
     return request, drawn

@@ -8,6 +8,7 @@ one number of threads; a different number of rows may round differently.
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import torch
@@ -19,6 +20,7 @@ from pot_agent.policy.adapters import AdapterLayout
 from pot_agent.policy.base import FinishReason
 from pot_agent.policy.decoding import Decoder, FastForward
 from pot_agent.policy.head import Head
+from pot_agent.policy.lean import LeanDecoder
 from pot_agent.policy.models import LoadedModel
 from pot_agent.policy.text import Chat, Stops
 
@@ -70,6 +72,45 @@ class Request:
     on_tokens: Callable[[int], None] | None = None
 
 
+class Drawing:
+    """One request being drawn: its rows, and the hidden states that their next tokens are chosen from."""
+
+    def __init__(self, request: Request, decoder: Decoder, end_ids: frozenset[int], device: torch.device) -> None:
+        self.request = request
+        self.rows = [Drawn(index) for index in range(request.n)]
+        self._decoder = decoder
+        self._end_ids = end_ids
+        self._live = self.rows
+        self._uniforms_NT = _uniforms(request).to(device)
+        self._step = 0
+        self.hidden_NH = torch.empty(0)
+
+    def begin(self) -> None:
+        """Run the prompt, once for all rows."""
+        ids_P = torch.tensor(list(self.request.prompt_ids), device=self._uniforms_NT.device)
+        for part_P in torch.split(ids_P, PREFILL_TOKENS):
+            hidden_1H = self._decoder.prefill(part_P, self.request.check)
+        self._decoder.widen(self.request.n, self.request.max_tokens)
+        self.hidden_NH = hidden_1H.expand(self.request.n, -1)
+
+    def choose(self, logits_NV: Tensor) -> Tensor | None:
+        """Take the next token of each live row; those of the rows that go on, or None where the request is done."""
+        uniforms_N = self._uniforms_NT[[row.index for row in self._live], self._step]
+        ids_N, logprobs_N = _choose(logits_NV, self.request.temperature, uniforms_N)
+        for row, token, logprob in zip(self._live, ids_N.tolist(), logprobs_N.tolist(), strict=True):
+            row.take(token, logprob, self.request, self._end_ids)
+        self._step += 1
+        if self.request.on_tokens is not None:
+            self.request.on_tokens(sum(len(row.ids) for row in self.rows))
+        going = [at for at, row in enumerate(self._live) if row.finish == "length"]
+        if not going or self._step == self.request.max_tokens:
+            return None
+        if len(going) < len(self._live):
+            self._live, ids_N = [self._live[at] for at in going], ids_N[going]
+            self._decoder.keep(going)
+        return ids_N
+
+
 class Sampler:
     """A `policy.samplers.Sampler` over the trainer's own weights. The caller holds the policy's lock."""
 
@@ -88,7 +129,41 @@ class Sampler:
     def draw(self, request: Request, layout: AdapterLayout | None, vector: Tensor | None) -> list[Drawn]:
         """Draw `request.n` completions of one prompt."""
         with self._fast.running(layout, vector, len(request.prompt_ids)) as decoder:
-            return self._draw(request, decoder)
+            drawing = Drawing(request, decoder, self._end_ids, self._device)
+            drawing.begin()
+            while True:
+                request.check()
+                ids_N = drawing.choose(self._head(drawing.hidden_NH))
+                if ids_N is None:
+                    return drawing.rows
+                drawing.hidden_NH = decoder.step(ids_N)
+
+    @property
+    def joins(self) -> bool:
+        """Whether several requests can be drawn together: the lean decoder's models can."""
+        return self._fast.lean is not None
+
+    def drawing(self, request: Request, layout: AdapterLayout | None, vector: Tensor | None) -> "JoinedDrawing":
+        """A request to be drawn together with others; inside `together` alone."""
+        decoder = self._fast.decoder(layout, vector, len(request.prompt_ids))
+        return JoinedDrawing(request, decoder, self._end_ids, self._device)
+
+    def together(self) -> AbstractContextManager[None]:
+        """The model is set to draw inside."""
+        return self._fast.head_running()
+
+    def step(self, drawings: "Sequence[JoinedDrawing]", ids: Sequence[Tensor]) -> None:
+        """Run one more token of each row of these."""
+        hidden_NH = LeanDecoder.step_together([drawing.decoder for drawing in drawings], ids)
+        parts = torch.split(hidden_NH, [len(ids_N) for ids_N in ids])
+        for drawing, part_NH in zip(drawings, parts, strict=True):
+            drawing.hidden_NH = part_NH
+
+    def logits(self, drawings: "Sequence[JoinedDrawing]") -> list[Tensor]:
+        """Of the next token of each row of these: the head's weights are read once for all."""
+        sizes = [len(drawing.hidden_NH) for drawing in drawings]
+        hidden_NH = drawings[0].hidden_NH if len(drawings) == 1 else torch.cat([d.hidden_NH for d in drawings])
+        return list(torch.split(self._head(hidden_NH), sizes))
 
     def check_layout(self, layout: AdapterLayout) -> None:
         """Any will do."""
@@ -96,35 +171,13 @@ class Sampler:
     def close(self) -> None:
         """The weights are the trainer's."""
 
-    def _draw(self, request: Request, decoder: Decoder) -> list[Drawn]:
-        hidden_1H = self._prefill(request, decoder)
-        decoder.widen(request.n, request.max_tokens)
-        uniforms_NT = _uniforms(request).to(self._device)
-        rows = [Drawn(index) for index in range(request.n)]
-        live = rows
-        hidden_NH = hidden_1H.expand(request.n, -1)
-        for step in range(request.max_tokens):
-            request.check()
-            uniforms_N = uniforms_NT[[row.index for row in live], step]
-            ids_N, logprobs_N = _choose(self._head(hidden_NH), request.temperature, uniforms_N)
-            for row, token, logprob in zip(live, ids_N.tolist(), logprobs_N.tolist(), strict=True):
-                row.take(token, logprob, request, self._end_ids)
-            if request.on_tokens is not None:
-                request.on_tokens(sum(len(row.ids) for row in rows))
-            going = [at for at, row in enumerate(live) if row.finish == "length"]
-            if not going or step + 1 == request.max_tokens:
-                break
-            if len(going) < len(live):
-                live, ids_N = [live[at] for at in going], ids_N[going]
-                decoder.keep(going)
-            hidden_NH = decoder.step(ids_N)
-        return rows
 
-    def _prefill(self, request: Request, decoder: Decoder) -> Tensor:
-        ids_P = torch.tensor(list(request.prompt_ids), device=self._device)
-        for part_P in torch.split(ids_P, PREFILL_TOKENS):
-            hidden_1H = decoder.prefill(part_P, request.check)
-        return hidden_1H
+class JoinedDrawing(Drawing):
+    """A request whose steps are made together with those of others."""
+
+    def __init__(self, request: Request, decoder: LeanDecoder, end_ids: frozenset[int], device: torch.device) -> None:
+        super().__init__(request, decoder, end_ids, device)
+        self.decoder = decoder
 
 
 def _uniforms(request: Request) -> Tensor:

@@ -32,14 +32,15 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def local(tiny: Path) -> Iterator[LocalPolicy]:
     """The policy in this process."""
-    with LocalPolicy(str(tiny), threads=1, max_sessions=MANY) as policy:
+    with LocalPolicy(str(tiny), threads=1, max_sessions=MANY, batch=False) as policy:
         yield policy
 
 
 @pytest.fixture(scope="session")
 def http(tiny: Path) -> Iterator[HttpPolicy]:
     """The HTTP client of a real server on this machine."""
-    with serving(LocalPolicy(str(tiny), threads=1, max_sessions=MANY)) as url, HttpPolicy(url) as policy:
+    local = LocalPolicy(str(tiny), threads=1, max_sessions=MANY, batch=False)
+    with serving(local) as url, HttpPolicy(url) as policy:
         yield policy
 
 

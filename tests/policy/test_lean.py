@@ -78,8 +78,8 @@ def test_an_adapter_on_some_layers_touches_no_other(llama: Made, targets: tuple[
 
 
 def scale_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    adapted = lean_layer.adapted
-    monkeypatch.setattr(lean_layer, "adapted", lambda product, a, b, scale: adapted(product, a, b, scale * 1.01))
+    add = lean_layer.add_adapter_
+    monkeypatch.setattr(lean_layer, "add_adapter_", lambda result, x, a, b, scale: add(result, x, a, b, scale * 1.01))
 
 
 def positions_stale(monkeypatch: pytest.MonkeyPatch) -> None:

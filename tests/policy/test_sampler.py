@@ -44,7 +44,7 @@ def draw(engine: Engine, vector: torch.Tensor | None = None, **changes: Any) -> 
         "check": nothing,
         **changes,
     }
-    return engine.draw(engine.layout(LORA), vector, engine.request(**fields))
+    return engine.draw(engine.request(**fields), engine.layout(LORA), vector)
 
 
 def trained(engine: Engine, seed: int = 1) -> torch.Tensor:

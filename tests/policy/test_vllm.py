@@ -36,7 +36,7 @@ def tokens_of(policy: LocalPolicy, session: str, version: int, vector: "Tensor |
     request = engine.request(
         prompt_ids=engine.chat.encode(LONG), n=1, temperature=0.7, max_tokens=12, seed="", stop=(), check=lambda: None
     )
-    (drawn,) = engine.draw(engine.layout(LORA), vector, request)
+    (drawn,) = engine.draw(request, engine.layout(LORA), vector)
     return request, drawn
 
 
