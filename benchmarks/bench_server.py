@@ -24,6 +24,7 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -78,7 +79,9 @@ def server(given: argparse.Namespace) -> Iterator[str]:
     port = str(given.port)
     command = [str(Path(sys.executable).with_name("pot")), "serve", "--sampler", given.sampler, "--port", port]
     command += ["--context-tokens", str(given.context)] + (["--model", given.model] if given.model else [])
-    process = subprocess.Popen(command)
+    log = tempfile.NamedTemporaryFile(suffix=".log", delete=False)  # noqa: SIM115
+    print(f"the server's log: {log.name}", file=sys.stderr, flush=True)
+    process = subprocess.Popen(command, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}"
     try:
         _wait(process, url)

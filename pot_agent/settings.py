@@ -25,6 +25,8 @@ class Settings:
     """POT_POLICY: URL of a policy server, used instead of a model in process."""
     token: str | None = field(default=None, repr=False)
     """POT_TOKEN: bearer token of the policy server."""
+    tokens: tuple[str, ...] = field(default=(), repr=False)
+    """POT_TOKENS: further tokens that the server accepts, separated by commas; each has sessions of its own."""
     device: str | None = None
     """POT_DEVICE: torch device; None: cuda where there is one, else cpu."""
     dtype: str | None = None
@@ -50,6 +52,14 @@ class Settings:
     """POT_PORT."""
     max_sessions: int = 64
     """POT_MAX_SESSIONS: sessions open at once in one policy."""
+    max_samples: int = 10_000
+    """POT_MAX_SAMPLES: samples that one session may hold."""
+    max_calls: int = 128
+    """POT_MAX_CALLS: calls that the server has in flight, running or waiting; more are told to come again."""
+    max_calls_per_session: int = 8
+    """POT_MAX_CALLS_PER_SESSION: of which so many may be of one session."""
+    call_seconds: float = 600.0
+    """POT_CALL_SECONDS: a call that takes longer is stopped by the server."""
     lease_seconds: float = 3600.0
     """POT_LEASE_SECONDS: a session unused for so long is closed; with a state folder, it only leaves memory."""
     state: Path | None = None
@@ -67,13 +77,15 @@ class Settings:
             value = getattr(self, name)
             shown = value if name != "token" else type(value).__name__
             require(isinstance(value, (str, type(None))), f"POT_{name.upper()}", shown, "text, or None")
-        require_count("POT_MAX_SESSIONS", self.max_sessions)
+        for name in ("max_sessions", "max_samples", "max_calls", "max_calls_per_session", "max_rank", "lora_slots"):
+            require_count(f"POT_{name.upper()}", getattr(self, name))
+        texts = isinstance(self.tokens, tuple) and all(isinstance(token, str) for token in self.tokens)
+        require(texts, "POT_TOKENS", type(self.tokens).__name__, "a tuple of texts")
+        require_finite("POT_CALL_SECONDS", self.call_seconds, "a finite number of seconds above 0")
         require_finite("POT_LEASE_SECONDS", self.lease_seconds, "a finite number of seconds above 0")
         require_finite("POT_STATE_SECONDS", self.state_seconds, "a finite number of seconds above 0")
         require_kind("POT_BATCH", self.batch, bool, "true or false")
         require_choice("POT_SAMPLER", self.sampler, ("auto", "transformers", "vllm"))
-        require_count("POT_MAX_RANK", self.max_rank)
-        require_count("POT_LORA_SLOTS", self.lora_slots)
         for name in ("threads", "context_tokens"):
             if getattr(self, name) is not None:
                 require_count(f"POT_{name.upper()}", getattr(self, name))
@@ -99,6 +111,11 @@ _SWITCHES = {"1": True, "true": True, "on": True, "0": False, "false": False, "o
 _READERS: dict[str, Callable[[str], Any]] = {
     "port": int,
     "max_sessions": int,
+    "max_samples": int,
+    "max_calls": int,
+    "max_calls_per_session": int,
+    "call_seconds": float,
+    "tokens": lambda text: tuple(token.strip() for token in text.split(",") if token.strip()),
     "threads": int,
     "context_tokens": int,
     "max_rank": int,

@@ -126,6 +126,9 @@ class ScriptedPolicy:
         self.calls.append(("restore", {"session": session}))
         return SessionInfo(session=session, version=self.versions[session])
 
+    def list_sessions(self) -> list[SessionInfo]:
+        return [SessionInfo(session=name, version=version) for name, version in sorted(self.versions.items())]
+
     def close(self, session: str) -> None:
         self.calls.append(("close", {"session": session}))
         self.versions.pop(session, None)

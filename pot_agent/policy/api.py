@@ -11,7 +11,7 @@ import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictFloat, StrictInt, StrictStr
 
 from pot_agent.config import GrpoConfig, LoraConfig
-from pot_agent.policy.base import Completion, Message
+from pot_agent.policy.base import Capabilities, Completion, Message, Receipt, SessionInfo
 from pot_agent.policy.wire import from_wire
 
 WireFloat = Annotated[StrictFloat, BeforeValidator(from_wire)]
@@ -136,6 +136,12 @@ class Scores(BaseModel):
     logprobs: list[float]
 
 
+class SessionList(BaseModel):
+    """Answer of `sessions`."""
+
+    sessions: list[SessionInfo]
+
+
 class TokenCount(BaseModel):
     """Answer of `count`."""
 
@@ -150,6 +156,8 @@ class Closed(BaseModel):
 
 class Health(BaseModel):
     """Answer of `health` and `ready`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"status": "ok"}]})
 
     status: Literal["ok", "ready"]
 
@@ -166,3 +174,43 @@ class ErrorBody(BaseModel):
     code: str
     message: str
     value: Any = None
+
+
+_SESSION = asdict(SessionInfo(session="p1", version=1))
+EXAMPLES: dict[str, Any] = {
+    "open": asdict(SessionInfo(session="p1", version=0)),
+    "sample": {
+        "completions": [
+            asdict(
+                Completion(
+                    sample_id="p1-6f0c",
+                    text="def add(a, b):\n    return a + b",
+                    tokens=14,
+                    logprob=-0.31,
+                    finish_reason="stop",
+                    prompt_tokens=38,
+                )
+            )
+        ]
+    },
+    "score": {"logprobs": [-0.31]},
+    "internalize": asdict(
+        Receipt(
+            digest="9f2c", version=1, parent_version=0, skipped=None, steps=3, total_steps=3, loss=0.0, loss_last=-0.2,
+            kl=0.04, canary="reached", rewards={"p1-6f0c": 1.0, "p1-91ab": 0.0},
+            advantages={"p1-6f0c": 1.0, "p1-91ab": -1.0},
+        )
+    ),
+    "snapshot": _SESSION,
+    "restore": _SESSION,
+    "close": {"closed": "p1"},
+    "sessions": {"sessions": [_SESSION]},
+    "count": {"tokens": 7},
+    "capabilities": asdict(
+        Capabilities(
+            model="SmolLM2-135M-Instruct", learns=True, logprobs=True, context_tokens=8192, device="cpu",
+            parameters=134_515_008, sampler="transformers",
+        )
+    ),
+}  # fmt: skip
+"""An answer of each call, by its name."""

@@ -216,6 +216,10 @@ class Policy(Protocol):
         """
         ...
 
+    def list_sessions(self) -> list[SessionInfo]:
+        """The sessions that are open or kept in the state folder, by name."""
+        ...
+
     def close(self, session: str) -> None:
         """Drop the session: adapter, journal and folder. Closing one that is not there does nothing."""
         ...

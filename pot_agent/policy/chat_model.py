@@ -164,6 +164,11 @@ class ChatModelPolicy:
             raise SessionNotFoundError(f"session {session} is not open; open it first", value=session)
         return SessionInfo(session=session, version=0)
 
+    def list_sessions(self) -> list[SessionInfo]:
+        """The sessions that are open, by name."""
+        with self._lock:
+            return [SessionInfo(session=name, version=0) for name in sorted(self._sessions)]
+
     def close(self, session: str) -> None:
         """Forget the session."""
         with self._lock:

@@ -24,10 +24,15 @@ T = TypeVar("T")
 class HttpPolicy:
     """A policy server's client. Thread-safe; connects at the first call; `shutdown` leaves the server running."""
 
-    def __init__(self, url: str, *, token: str | None = None, timeout: float = 600.0) -> None:
+    def __init__(
+        self, url: str, *, token: str | None = None, timeout: float = 600.0, busy_seconds: float = 60.0
+    ) -> None:
+        """`timeout`: seconds that one answer may take. `busy_seconds`: how long a busy server is asked again."""
+        if not 0 <= busy_seconds < float("inf"):
+            raise ConfigError(f"busy_seconds must be 0 or more, and finite, got {busy_seconds!r}", value=busy_seconds)
         if not 0 < timeout < float("inf"):
             raise ConfigError(f"timeout must be a finite number of seconds above 0, got {timeout!r}", value=timeout)
-        self._connection = Connection(url, token=token, timeout=timeout)
+        self._connection = Connection(url, token=token, timeout=timeout, busy=busy_seconds)
         self._capabilities: Capabilities | None = None
 
     def __repr__(self) -> str:
@@ -133,6 +138,11 @@ class HttpPolicy:
         """Open a session from the server's state folder."""
         body = self._connection.call("POST", _path(session, "restore"), twice=True)
         return self._read(body, lambda: _build(SessionInfo, body))
+
+    def list_sessions(self) -> list[SessionInfo]:
+        """The sessions on the server that are this token's."""
+        body = self._connection.call("GET", "/v1/sessions", twice=True)
+        return self._read(body, lambda: [_build(SessionInfo, item) for item in body["sessions"]])
 
     def close(self, session: str) -> None:
         """Drop the session on the server."""

@@ -3,14 +3,16 @@
 Limits: the whole answer is read before it is given; redirects are not followed (a token must not travel on). Proxies
 and certificates come from the environment as in httpx, except for a server on this machine. Not for use across a fork.
 
-Retries: a call that never left (connection refused) is tried again, always; one that may have arrived only where
-doing it twice is the same as once. After `timeout` seconds without an answer nothing is tried again.
+Retries: a call that never left (connection refused) is tried again, always, and so is one that was answered "busy",
+which a server says before it does anything; one that may have arrived only where doing it twice is the same as once.
+After `timeout` seconds without an answer nothing is tried again.
 """
 
 import asyncio
 import concurrent.futures
 import contextlib
 import json
+import random
 import threading
 import weakref
 from threading import Event
@@ -23,6 +25,8 @@ from pot_agent.policy.wire import NO_SUCH_PATH, check_token, dumps, error_from_w
 
 BACKOFF_SECONDS = (0.1, 0.4, 1.6)
 CONNECT_SECONDS = 5.0
+BUSY_SECONDS = 10
+"""Longest wait between two tries of a busy server, whatever it says."""
 CLOSE_SECONDS = 5.0
 POLL_SECONDS = 0.05
 """How often a waiting caller looks at its `cancel`."""
@@ -35,10 +39,11 @@ _GATEWAY_STATUSES = frozenset({502, 503, 504})
 class Connection:
     """Sends a call and gives its answer or raises its error. Thread-safe; `close` is idempotent."""
 
-    def __init__(self, url: str, *, token: str | None, timeout: float) -> None:
+    def __init__(self, url: str, *, token: str | None, timeout: float, busy: float = 60.0) -> None:
         check_token(token)
         self.url = _checked(url)
         self._timeout = timeout
+        self._busy = busy
         self._client = httpx.AsyncClient(
             headers={} if token is None else {"Authorization": f"Bearer {token}"},
             timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS), pool=None),
@@ -101,9 +106,14 @@ class Connection:
 
     async def _send(self, method: str, path: str, content: bytes | None, twice: bool) -> Any:
         waits = iter(BACKOFF_SECONDS)
+        patience = self._busy
         while True:
             try:
-                return self._read(await self._once(method, path, content), f"{method} {path}")
+                response = await self._once(method, path, content)
+                wait = _told_to_wait(response)
+                if wait is None or patience <= 0:
+                    return self._read(response, f"{method} {path}")
+                patience -= wait
             except httpx.HTTPError as error:
                 wait = next(waits, None) if _may_retry(error, twice) else None
                 if wait is None:
@@ -140,6 +150,14 @@ class Connection:
                 return f"{what} was answered {error.response.status_code} by a gateway"
             case _:
                 return f"the connection was lost during {what} ({said})"
+
+
+def _told_to_wait(response: httpx.Response) -> float | None:
+    """Seconds until a busy server may be asked again, with jitter, so that those who wait do not come all at once."""
+    told = response.headers.get("retry-after", "")
+    if response.status_code != 429 or not told.isdigit():
+        return None
+    return min(int(told), BUSY_SECONDS) * random.uniform(0.5, 1.0) + POLL_SECONDS
 
 
 def _may_retry(error: httpx.HTTPError, twice: bool) -> bool:

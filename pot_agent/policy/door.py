@@ -1,21 +1,20 @@
 """The door of the policy server: who may come in, and how much they may bring.
 
-Limits: one token, so whoever holds it may use any session whose name they know; no TLS (put a proxy before the server
-where the network is not trusted); no limit on the rate of calls.
+Limits: no TLS (put a proxy before the server where the network is not trusted); no limit on the rate of calls.
 
 Without a token only this machine may call, and a browser on it counts as a stranger: a page that posts here, or that
 rebinds its own name to 127.0.0.1, sends an `Origin` or a `Host` that is not this machine's.
 """
 
 import asyncio
-import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pot_agent.errors import ConfigError, PermissionDeniedError, PolicyUnavailableError
+from pot_agent.policy.owners import Owner, same_token
 from pot_agent.policy.refusals import refusal
 from pot_agent.policy.wire import is_loopback
 
@@ -26,9 +25,9 @@ OPEN_PATHS = frozenset({"/health", "/ready"})
 class Door:
     """ASGI middleware: checks the caller, then reads the body whole, bounded in bytes and in seconds."""
 
-    def __init__(self, app: ASGIApp, *, token: str | None, max_body_bytes: int, body_seconds: float) -> None:
+    def __init__(self, app: ASGIApp, *, tokens: Sequence[str], max_body_bytes: int, body_seconds: float) -> None:
         self._app = app
-        self._token = None if token is None else token.encode()
+        self._tokens = tuple(tokens)
         self._max_body_bytes = max_body_bytes
         self._body_seconds = body_seconds
 
@@ -38,10 +37,11 @@ class Door:
             return
         headers = Headers(scope=scope)
         try:
-            self._check_caller(scope["path"], headers)
+            token = self._check_caller(scope["path"], headers)
         except PermissionDeniedError as error:
-            await refusal(error, status=401 if self._token else 403)(scope, receive, send)
+            await refusal(error, status=401 if self._tokens else 403)(scope, receive, send)
             return
+        scope.setdefault("state", {})["owner"] = Owner.of(token)
         try:
             body = await self._read(receive, headers)
         except ConfigError as error:
@@ -53,18 +53,21 @@ class Door:
             if body is not None:
                 await self._app(scope, _replay(body, receive), send)
 
-    def _check_caller(self, path: str, headers: Headers) -> None:
-        if self._token is None:
+    def _check_caller(self, path: str, headers: Headers) -> str | None:
+        """The caller's token; None where none is needed."""
+        if not self._tokens:
             _check_local(headers)
-        elif path not in OPEN_PATHS:
-            self._check_token(headers.get("authorization", ""))
+            return None
+        return None if path in OPEN_PATHS else self._check_token(headers.get("authorization", ""))
 
-    def _check_token(self, authorization: str) -> None:
+    def _check_token(self, authorization: str) -> str:
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() != "bearer" or not given:
             raise PermissionDeniedError("this policy server wants a token: send `Authorization: Bearer TOKEN`")
-        if not hmac.compare_digest(given.strip().encode(), self._token or b""):
+        token = same_token(given.strip(), self._tokens)
+        if token is None:
             raise PermissionDeniedError("the token is not this policy server's; compare POT_TOKEN on both sides")
+        return token
 
     async def _read(self, receive: Receive, headers: Headers) -> bytes | None:
         """The whole body; None when the client left while sending it."""

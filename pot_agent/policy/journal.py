@@ -16,6 +16,9 @@ from pot_agent.config import GrpoConfig
 from pot_agent.errors import SampleError
 from pot_agent.policy.base import FinishReason
 
+OWNER_MARK = "@"
+"""What stands before the owner in a session's name inside; a sample's id does not show who owns it."""
+
 _SESSION_CHARACTERS = 40
 _OF_THE_PROMPT = ("prompt_ids", "prompt_digest")
 
@@ -64,9 +67,13 @@ class Journal:
         self._session = session
         self._samples: dict[str, Sample] = {}
 
+    def __len__(self) -> int:
+        return len(self._samples)
+
     def new_id(self) -> str:
         """An id that nobody can guess and no other sample has."""
-        return f"{self._session[:_SESSION_CHARACTERS]}-{uuid4().hex}"
+        readable, _, _ = self._session.partition(OWNER_MARK)
+        return f"{readable[:_SESSION_CHARACTERS]}-{uuid4().hex}"
 
     def add(self, sample: Sample) -> None:
         """Record a sample."""

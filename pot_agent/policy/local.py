@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from pot_agent.config import GrpoConfig, LoraConfig
 from pot_agent.errors import (
     CancelledError,
-    MissingExtraError,
     PolicyUnavailableError,
     SessionNotFoundError,
 )
 from pot_agent.policy import checks
 from pot_agent.policy.base import Capabilities, Completion, Message, Receipt, SessionInfo
+from pot_agent.policy.heavy import import_engine, store_of
 from pot_agent.policy.journal import Sample, prompt_digest, update_digest
 from pot_agent.policy.learning import learn
 from pot_agent.policy.session import Session
@@ -35,7 +35,6 @@ from pot_agent.settings import Settings
 if TYPE_CHECKING:
     from pot_agent.policy.engine import Engine
     from pot_agent.policy.sampler import Drawn, Request
-    from pot_agent.policy.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +56,7 @@ class LocalPolicy:
         threads: int | None = None,
         home: Path | None = None,
         max_sessions: int = 64,
+        max_samples: int = Settings.max_samples,
         lease_seconds: float = 3600.0,
         state_dir: Path | None = None,
         state_seconds: float = Settings.state_seconds,
@@ -76,11 +76,12 @@ class LocalPolicy:
             lora_slots=lora_slots,
             threads=threads,
             max_sessions=max_sessions,
+            max_samples=max_samples,
             lease_seconds=lease_seconds,
             state=state_dir,
             state_seconds=state_seconds,
         )
-        engine = _import_engine()
+        engine = import_engine()
         if threads is not None:
             engine.set_threads(threads)
         folder = None if state_dir is None else StateFolder(state_dir, seconds=state_seconds)
@@ -98,9 +99,9 @@ class LocalPolicy:
             if folder is not None:
                 folder.release()
             raise
-        store = None if folder is None else _store(folder, self._engine)
+        store = None if folder is None else store_of(folder, self._engine)
         self._sessions = Sessions(most=max_sessions, lease_seconds=lease_seconds, store=store)
-        self._turns = Turns()
+        self._turns, self._max_samples = Turns(), max_samples
         self._drawer = self._engine.drawer(self._turns, batch=batch)
         self._shut = threading.Event()
 
@@ -108,7 +109,7 @@ class LocalPolicy:
     def from_settings(cls, settings: Settings) -> Self:
         """A policy as the environment asks for it."""
         same = ["device", "dtype", "sampler", "context_tokens", "max_rank", "lora_slots", "batch", "threads", "home"]
-        same += ["max_sessions", "lease_seconds", "state_seconds"]
+        same += ["max_sessions", "max_samples", "lease_seconds", "state_seconds"]
         return cls(settings.model, state_dir=settings.state, **{name: getattr(settings, name) for name in same})
 
     @property
@@ -153,6 +154,7 @@ class LocalPolicy:
         checks.check_sampling(n, temperature, max_tokens, stop)
         checks.check_seed(seed)
         with self._using(session) as opened:
+            opened.check_room(n, self._max_samples)
             opened.vector_of(version)  # an unknown version is an error before the prompt is even formed
             prompt_ids = self._engine.chat.encode(messages)
             self._engine.check_context(len(prompt_ids), max_tokens)
@@ -218,6 +220,11 @@ class LocalPolicy:
         """Open a session from the state folder; see `Policy.restore`."""
         with self._using(session) as opened:
             return SessionInfo(session=session, version=opened.version)
+
+    def list_sessions(self) -> list[SessionInfo]:
+        """The sessions that are open or kept in the state folder, by name."""
+        self._check_running()
+        return [SessionInfo(session=name, version=at) for name, at in sorted(self._sessions.names().items())]
 
     def close(self, session: str) -> None:
         """Drop the session, its adapter, its journal and its folder. Closing one that is not there does nothing."""
@@ -300,21 +307,3 @@ def _samples(session: Session, version: int, request: "Request", drawn: "Sequenc
         )
         for row in drawn
     ]
-
-
-def _store(folder: StateFolder, engine: "Engine") -> "Store":
-    from pot_agent.policy.store import Store  # torch
-
-    return Store(folder, engine)
-
-
-def _import_engine() -> Any:
-    try:
-        from pot_agent.policy import engine
-    except ImportError as error:
-        raise MissingExtraError(
-            f'a model in this process needs the extra `local`: pip install "policy-of-thoughts[local]" '
-            f"({error.name or error} is missing); or use a policy server (--policy URL, POT_POLICY)",
-            value=error.name,
-        ) from error
-    return engine

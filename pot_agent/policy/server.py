@@ -1,14 +1,16 @@
 """`pot serve`: one policy behind HTTP, with the meaning and the errors that it has in process.
 
-Limits: one process, one model, one token; without a state folder, sessions are gone when the server ends (their
-clients get `SessionNotFoundError`); no TLS, no metrics. A client that vanishes stops its generation within a token, but
-its session stays until its lease ends.
+Limits: one process, one model; without a state folder, sessions are gone when the server ends (their clients get
+`SessionNotFoundError`); no TLS. A client that vanishes stops its generation within a token, but its session stays until
+its lease ends.
 """
 
+import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from pot_agent.errors import ConfigError, MissingExtraError, PotError
 from pot_agent.policy.base import Policy
@@ -20,10 +22,13 @@ try:
     from fastapi import FastAPI, Request, Response
     from fastapi.exceptions import RequestValidationError
     from starlette.exceptions import HTTPException
+    from starlette.responses import PlainTextResponse
 
     from pot_agent.policy.api import ErrorBody, Health
     from pot_agent.policy.calls import Calls
     from pot_agent.policy.door import Door
+    from pot_agent.policy.metrics import CONTENT_TYPE, Counted, Metrics
+    from pot_agent.policy.patience import Patient
     from pot_agent.policy.refusals import WireResponse, invalid, no_such_path, refusal, unexpected
     from pot_agent.policy.routes import PolicyRoutes
 except ImportError as error:
@@ -40,9 +45,6 @@ MAX_BODY_BYTES = 16 * 1024 * 1024
 BODY_SECONDS = 30.0
 """Time a client has to send its body."""
 
-MAX_CALLS = 128
-"""Calls in flight; each holds a thread."""
-
 KEEP_ALIVE_SECONDS = 75
 """An idle connection lives longer here than in the client, so that a call never meets one that is being closed."""
 
@@ -54,21 +56,29 @@ def create_app(
     policy: Policy,
     *,
     token: str | None = None,
+    tokens: Sequence[str] = (),
     max_body_bytes: int = MAX_BODY_BYTES,
     body_seconds: float = BODY_SECONDS,
-    max_calls: int = MAX_CALLS,
+    max_calls: int = Settings.max_calls,
+    max_calls_per_session: int = Settings.max_calls_per_session,
+    call_seconds: float = Settings.call_seconds,
 ) -> FastAPI:
     """The policy as an ASGI application, which owns it: the end of the application shuts the policy down.
 
-    With `token`, every path but the probes wants `Authorization: Bearer TOKEN`; without, only callers that address
-    this machine by a loopback name are answered.
+    With `token`, or any in `tokens`, every path but the probes wants `Authorization: Bearer TOKEN`, and each token has
+    sessions of its own; without, only callers that address this machine by a loopback name are answered.
     """
-    check_token(token)
-    calls = Calls(most=max_calls)
+    known = [each for each in (token, *tokens) if each is not None]
+    for each in known:
+        check_token(each)
+    calls = Calls(most=max_calls, most_per_session=max_calls_per_session, seconds=call_seconds)
+    metrics = Metrics()
+    metrics.watch(in_flight=lambda: len(calls), sessions=lambda: len(policy.list_sessions()))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
+        calls.ending = True
         policy.shutdown()  # ends the calls that did not end in the time they had
         calls.close()
 
@@ -79,10 +89,13 @@ def create_app(
         version="1",
         lifespan=lifespan,
     )
-    app.include_router(PolicyRoutes(policy, calls).router())
+    app.include_router(PolicyRoutes(policy, calls, metrics).router())
     _add_probes(app, policy, calls)
+    _add_metrics(app, metrics)
     _add_refusals(app)
-    app.add_middleware(Door, token=token, max_body_bytes=max_body_bytes, body_seconds=body_seconds)
+    app.add_middleware(Door, tokens=known, max_body_bytes=max_body_bytes, body_seconds=body_seconds)
+    app.add_middleware(Counted, metrics=metrics)
+    app.state.calls = calls
     return app
 
 
@@ -94,9 +107,17 @@ def serve(settings: Settings, *, policy: Policy | None = None, log_level: str = 
     sock = listen(settings)
     try:
         served = _load(settings) if policy is None else policy
-        app = create_app(served, token=settings.token)
+        app = create_app(
+            served,
+            token=settings.token,
+            tokens=settings.tokens,
+            max_calls=settings.max_calls,
+            max_calls_per_session=settings.max_calls_per_session,
+            call_seconds=settings.call_seconds,
+        )
         config = uvicorn.Config(
             app,
+            http=Patient,
             log_level=log_level,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=DRAIN_SECONDS,
@@ -113,6 +134,11 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._policy = policy
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        app: Any = self.config.app
+        app.state.calls.ending = True  # connections that are open may still ask
+        await super().shutdown(sockets)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         host, port = sockets[0].getsockname()[:2] if sockets else (self.config.host, self.config.port)
@@ -125,9 +151,10 @@ class _Server(uvicorn.Server):
 
 def listen(settings: Settings) -> socket.socket:
     """The socket to serve on, bound; beyond loopback only with a token."""
-    check_token(settings.token)
+    for token in (settings.token, *settings.tokens):
+        check_token(token)
     host, port = settings.host, settings.port
-    if settings.token is None and not is_loopback(host):
+    if settings.token is None and not settings.tokens and not is_loopback(host):
         raise ConfigError(
             f"listening on {host} lets other machines in: set a token (POT_TOKEN), or listen on 127.0.0.1 (POT_HOST)",
             value=host,
@@ -157,16 +184,36 @@ def _load(settings: Settings) -> Policy:
 
 
 def _add_probes(app: FastAPI, policy: Policy, calls: Calls) -> None:
-    @app.get("/health", response_model=Health)
+    @app.get("/health", response_model=Health, operation_id="health", tags=["server"])
     async def health() -> Response:
         """The process is up."""
         return WireResponse({"status": "ok"})
 
-    @app.get("/ready", response_model=Health, responses={503: {"model": ErrorBody}})
+    @app.get(
+        "/ready",
+        response_model=Health,
+        responses={503: {"model": ErrorBody}},
+        operation_id="ready",
+        tags=["server"],
+    )
     async def ready(request: Request) -> Response:
-        """The policy answers."""
+        """The policy answers, and the server is not about to end."""
         await calls.run(request, lambda _: policy.capabilities)
         return WireResponse({"status": "ready"})
+
+
+def _add_metrics(app: FastAPI, metrics: Metrics) -> None:
+    @app.get(
+        "/metrics",
+        response_class=PlainTextResponse,
+        responses={200: {"content": {"text/plain": {"example": "pot_calls_in_flight 1.0"}}}},
+        operation_id="metrics",
+        tags=["server"],
+    )
+    async def read() -> Response:
+        """Prometheus metrics; they want the token as every other path does."""
+        text = await asyncio.to_thread(metrics.text)  # listing sessions may read the disk
+        return Response(text, media_type=CONTENT_TYPE)
 
 
 def _add_refusals(app: FastAPI) -> None:

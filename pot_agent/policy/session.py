@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pot_agent.config import GrpoConfig, LoraConfig
-from pot_agent.errors import SessionNotFoundError, VersionError
+from pot_agent.errors import SampleError, SessionNotFoundError, VersionError
 from pot_agent.policy.base import Receipt
 from pot_agent.policy.journal import Journal, Sample
 
@@ -73,6 +73,15 @@ class Session:
                 value=version,
             )
         return vector
+
+    def check_room(self, more: int, most: int) -> None:
+        """Raises `SampleError` where so many samples more were too many."""
+        if len(self.journal) + more > most:
+            raise SampleError(
+                f"session {self.name!r} holds {len(self.journal):,} samples, and {more:,} more would pass its limit of "
+                f"{most:,} (max_samples, POT_MAX_SAMPLES); close it and open another",
+                value=most,
+            )
 
     def check_newest(self, version: int) -> None:
         """Raises `VersionError` naming both versions."""

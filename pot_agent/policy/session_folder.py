@@ -170,3 +170,12 @@ def read_about(path: Path) -> dict[str, Any]:
         ) from error
     check_format(about, path / ABOUT)
     return about
+
+
+def newest_in(path: Path) -> tuple[str, int] | None:
+    """The name and the newest version of the session in this folder; None where it cannot be read, or just went."""
+    try:
+        versions = [int(each.name) for each in (path / _VERSIONS).iterdir() if each.name.isdecimal()]
+        return str(read_about(path)["name"]), max(versions, default=0)
+    except (OSError, KeyError, RestoreError):
+        return None

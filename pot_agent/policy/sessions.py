@@ -74,6 +74,14 @@ class Sessions:
                 session.calls -= 1
                 session.used = self._clock()
 
+    def names(self) -> dict[str, int]:
+        """Every session, in memory or on the disk, with its newest version."""
+        with self._doors:
+            kept = {} if self._store is None else self._store.names()
+        with self._lock:
+            self._expire()
+            return kept | {name: session.version for name, session in self._open.items()}
+
     def close(self, name: str) -> None:
         """Forget a session, on the disk too; one that is not there is no error."""
         with self._doors:

@@ -56,6 +56,11 @@ class StateFolder:
         """Whether there is a session of that name."""
         return self.path_of(name).is_dir()
 
+    def paths(self) -> list[Path]:
+        """Every session's folder."""
+        with disk_errors(self.root):
+            return [path for path in sorted(self.root.iterdir()) if _is_session(path)]
+
     def remove(self, name: str) -> None:
         """Remove a session's folder, at once for all who look; none is no error."""
         path = self.path_of(name)
@@ -66,8 +71,7 @@ class StateFolder:
     def remove_aged(self, in_memory: Collection[str]) -> list[str]:
         """Remove the folders that were unused for too long; the names of those sessions, where readable."""
         spared = {self.path_of(name) for name in in_memory}
-        with disk_errors(self.root):
-            found = [path for path in sorted(self.root.iterdir()) if _is_session(path) and path not in spared]
+        found = [path for path in self.paths() if path not in spared]
         return [name for path in found if (name := self._removed_by_age(path)) is not None]
 
     def _removed_by_age(self, path: Path) -> str | None:

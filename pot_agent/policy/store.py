@@ -16,7 +16,7 @@ from pot_agent.config import LoraConfig
 from pot_agent.errors import PolicyUnavailableError, RestoreError, StateFolderError
 from pot_agent.policy.files import disk_errors
 from pot_agent.policy.session import Session
-from pot_agent.policy.session_folder import SessionFolder, read_about
+from pot_agent.policy.session_folder import SessionFolder, newest_in, read_about
 from pot_agent.policy.state_folder import StateFolder
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ class Store:
     def has(self, name: str) -> bool:
         """Whether there is a session of that name."""
         return self._folder.has(name)
+
+    def names(self) -> dict[str, int]:
+        """The sessions on the disk and the newest version of each; those that cannot be read are left out."""
+        return dict(found for path in self._folder.paths() if (found := newest_in(path)) is not None)
 
     def create(self, session: Session) -> None:
         """Give a new session its folder."""

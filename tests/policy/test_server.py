@@ -220,7 +220,10 @@ def _wait_until_ready(url: str, process: "subprocess.Popen[bytes]", log: Path) -
 def test_openapi_shows_every_call_with_examples_that_are_valid(url: str) -> None:
     described = httpx.get(f"{url}/openapi.json").json()
     calls = {f"/v1/sessions/{{session}}/{call}" for call in CALLS}
-    assert calls | {"/v1/count", "/v1/capabilities", "/health", "/ready"} == set(described["paths"])
+    others = {"/v1/sessions", "/v1/count", "/v1/capabilities", "/health", "/ready", "/metrics"}
+    assert calls | others == set(described["paths"])
+    operations = [operation for path in described["paths"].values() for operation in path.values()]
+    assert len({operation["operationId"] for operation in operations}) == len(operations)
     for name in ("OpenBody", "SampleBody", "ScoreBody", "InternalizeBody", "CountBody", "ErrorBody"):
         for example in described["components"]["schemas"][name]["examples"]:
             getattr(api, name).model_validate(example)
