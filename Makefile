@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export TORCH_INDEX
 
-.PHONY: help setup demo test test-long test-vllm lint format wheel-check doctor clean
+.PHONY: help setup demo test test-long test-vllm test-studio studio docs lint format wheel-check doctor clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -25,6 +25,18 @@ test-vllm:  ## the policy's contract and more over vLLM's CPU build, in .venv-vl
 	@.venv-vllm/bin/python -m pytest --vllm -m "vllm or not long" --timeout 1800 \
 		tests/policy/test_vllm.py tests/policy/test_contract.py tests/policy/test_contract_refusals.py
 
+studio:  ## LangGraph Studio's dev server on loopback, in .venv-studio (POT_MODEL chooses the model)
+	@PYTHON="$(PYTHON)" sh scripts/setup_studio.sh
+	@LANGGRAPH_CLI_NO_ANALYTICS=1 .venv-studio/bin/langgraph dev --host 127.0.0.1 --no-browser
+
+test-studio:  ## drive that server's API as Studio does, over a tiny model
+	@PYTHON="$(PYTHON)" sh scripts/setup_studio.sh
+	@.venv-studio/bin/python -m scripts.check_studio
+
+docs:  ## the documentation site, into site/
+	@PYTHON="$(PYTHON)" sh scripts/setup_docs.sh
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+
 lint: setup  ## ruff and mypy
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
@@ -38,4 +50,4 @@ doctor: setup  ## what this machine has
 	@$(BIN)/pot doctor
 
 clean:  ## remove .venv and caches
-	rm -rf .venv .venv-vllm dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-vllm .venv-studio .venv-docs site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

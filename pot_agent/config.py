@@ -27,6 +27,8 @@ SMALL_MODEL_PARAMETERS = 1_000_000_000
 the paper's 1e-4."""
 
 MAX_TARGETS = 1024
+LARGEST = 1e30
+"""Numbers that weights are scaled by: float32 ends at 3e38, and they are multiplied."""
 MAX_GENERATED_TESTS = 100
 
 
@@ -96,6 +98,7 @@ class LoraConfig:
     def __post_init__(self) -> None:
         require_count("rank", self.rank)
         require_finite("alpha", self.alpha, "a finite number above 0")
+        require(self.alpha <= LARGEST, "alpha", self.alpha, f"at most {LARGEST:g}")
         require(is_finite(self.dropout) and 0.0 <= self.dropout < 1.0, "dropout", self.dropout, "in [0, 1)")
         if self.targets != "all-linear":
             named = isinstance(self.targets, (tuple, list)) and 0 < len(self.targets) <= MAX_TARGETS
@@ -157,6 +160,7 @@ class GrpoConfig:
     def __post_init__(self) -> None:
         require_count("epochs", self.epochs)
         require_finite("learning_rate", self.learning_rate, "a finite number above 0")
+        require(self.learning_rate <= LARGEST, "learning_rate", self.learning_rate, f"at most {LARGEST:g}")
         require(is_finite(self.clip) and 0.0 < self.clip < 1.0, "clip", self.clip, "in (0, 1)")
         require_finite("beta", self.beta, "a finite number, 0 or more", positive=False)
         require_choice("kl", self.kl, ("k3_ratio", "k3", "k2", "k1"))
@@ -169,13 +173,14 @@ class GrpoConfig:
         require_kind("mask_truncated", self.mask_truncated, bool, "True or False")
         require_choice("loss_normalisation", self.loss_normalisation, ("sequence", "token", "constant"))
         require_count("constant_length", self.constant_length)
+        require(self.constant_length < 2**63, "constant_length", self.constant_length, "below 2**63")
         if self.importance_cap is not None:
             require_finite("importance_cap", self.importance_cap, "a finite number above 0")
         require_finite("max_grad_norm", self.max_grad_norm, "a finite number above 0")
         require_finite("weight_decay", self.weight_decay, "a finite number, 0 or more", positive=False)
         betas = tuple(self.adam_betas) if isinstance(self.adam_betas, (tuple, list)) else ()
-        fit = len(betas) == 2 and all(is_finite(b) and 0 <= b < 1 for b in betas)
-        require(fit, "adam_betas", self.adam_betas, "two in [0, 1)")
+        fit = len(betas) == 2 and all(is_finite(b) and 0 <= b <= 0.999999 for b in betas)
+        require(fit, "adam_betas", self.adam_betas, "two from 0 to 0.999999")
         object.__setattr__(self, "adam_betas", betas)
         require_finite("adam_epsilon", self.adam_epsilon, "a finite number above 0")
         require_choice("moments", self.moments, ("keep", "reset"))
@@ -209,6 +214,9 @@ class PotConfig:
     problem. They count in the reward that is trained on and nowhere else; without learning none are asked for."""
     generated_weight: float = 0.3
     """Their weight w: the training reward is (1 - w) x visible share + w x generated share."""
+    snapshots: bool = False
+    """Whether every version of the adapter is kept, after the run's end too, so that a checkpoint of any iteration can
+    be gone on from. Needs a state folder (POT_STATE); its age (POT_STATE_SECONDS) ends it."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -216,6 +224,7 @@ class PotConfig:
         require_kind("lora", self.lora, LoraConfig, "a LoraConfig")
         require_kind("grpo", self.grpo, (GrpoConfig, type(None)), "a GrpoConfig, or None")
         require_kind("learn", self.learn, bool, "True or False")
+        require_kind("snapshots", self.snapshots, bool, "True or False")
         require_choice("profile", self.profile, ("paper", "corrected"))
         if self.max_seconds is not None:
             require_finite("max_seconds", self.max_seconds, "a finite number of seconds above 0, or None")

@@ -64,6 +64,12 @@ class DiskFullError(PotError, OSError):
     code = "disk_full"
 
 
+class DoesNotFitError(PotError, MemoryError):
+    """A model with these settings needs more memory than there is; the message names settings that would fit."""
+
+    code = "does_not_fit"
+
+
 class StateFolderError(PotError, OSError):
     """The folder where sessions are kept cannot be used: held by another process, or not to be written."""
 

@@ -16,6 +16,8 @@
 `draw` is 1, more where draws at one node are pooled; a verdict's `generated` is the share of generated tests, apart.
 """
 
+from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any
 
 from langgraph.config import get_stream_writer
@@ -23,8 +25,18 @@ from langgraph.config import get_stream_writer
 
 def emit(event: str, **values: Any) -> None:
     """Send one event to whoever streams `custom`; outside a graph nobody listens."""
+    emitter()(event, **values)
+
+
+def emitter() -> Callable[..., None]:
+    """`emit` for this node, to be called from any thread: a policy may report from one that knows of no graph."""
     try:
         writer = get_stream_writer()
     except (RuntimeError, KeyError):
-        return
-    writer({"event": event, **values})
+        return lambda event, **values: None
+    context = copy_context()  # LangGraph's writer asks it which node writes
+
+    def write(event: str, **values: Any) -> None:
+        context.copy().run(writer, {"event": event, **values})
+
+    return write

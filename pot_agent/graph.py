@@ -7,6 +7,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
+from pot_agent.approval import ApprovingNodes
 from pot_agent.config import PotConfig
 from pot_agent.handles import Handles
 from pot_agent.node import as_node
@@ -30,6 +31,7 @@ def create_pot_agent(
     config: PotConfig | None = None,
     reward: Reward | None = None,
     checkpointer: Checkpointer = None,
+    approve_commits: bool = False,
     name: str = "pot",
 ) -> PotGraph:
     """A graph that solves `{"problem": ..., "tests": [...]}` and learns while it does.
@@ -42,23 +44,32 @@ def create_pot_agent(
         config: budget and loss; None: `PotConfig.quick()` on a CPU, `PotConfig.paper()` elsewhere.
         reward: what a thought is worth; None: the share of visible tests that it passes.
         checkpointer: LangGraph's, for runs that can be resumed; as a sub-graph, leave it None.
+        approve_commits: ask a person before each commit, by an `interrupt` (`pot_agent/approval.py` says what is asked
+            and answered); needs a checkpointer, the graph's own or its parent's.
         name: the graph's name.
 
     Raises `CannotLearnError` when `config.learn` is on and the policy has no weights to train, `ConfigError` for a
     policy that is not one.
     """
-    nodes = PotNodes(Handles(policy, sandbox, model=model, config=config, reward=reward))
+    handles = Handles(policy, sandbox, model=model, config=config, reward=reward)
+    nodes: PotNodes = ApprovingNodes(handles) if approve_commits else PotNodes(handles)
     builder: StateGraph[PotState, PotContext, PotInput, PotOutput] = StateGraph(
         PotState, context_schema=PotContext, input_schema=PotInput, output_schema=PotOutput
     )
-    for step in ("start", "propose", "execute", "internalize", "commit"):
+    for step in nodes.steps:
         body: Any = as_node(step, getattr(nodes, step), abandon=nodes.abandon)
         builder.add_node(step, body, input_schema=PotState)
     builder.add_edge(START, "start")
     builder.add_edge("start", "propose")
-    builder.add_conditional_edges("propose", nodes.after_propose, ["execute", END])
-    builder.add_conditional_edges("execute", nodes.after_execute, ["internalize", END])
-    builder.add_edge("internalize", "commit")
-    builder.add_conditional_edges("commit", nodes.after_commit, ["propose", END])
+    builder.add_conditional_edges("propose", nodes.after_propose, ["execute", "finish"])
+    builder.add_conditional_edges("execute", nodes.after_execute, ["internalize", "finish"])
+    if isinstance(nodes, ApprovingNodes):
+        builder.add_edge("internalize", "draft")
+        builder.add_conditional_edges("draft", nodes.after_draft, ["approve", "finish"])
+        builder.add_conditional_edges("approve", nodes.after_approve, ["commit", "propose", "finish"])
+    else:
+        builder.add_edge("internalize", "commit")
+    builder.add_conditional_edges("commit", nodes.after_commit, ["propose", "finish"])
+    builder.add_edge("finish", END)
     compiled = builder.compile(checkpointer=checkpointer, name=name)
     return compiled.with_config(recursion_limit=RECURSION_LIMIT)

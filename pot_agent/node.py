@@ -8,15 +8,19 @@ import asyncio
 import contextvars
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig, RunnableLambda
-from langgraph.errors import GraphBubbleUp
+from langgraph.errors import GraphBubbleUp, GraphDrained
+from langgraph.runtime import get_runtime
 
+from pot_agent.durable import checkpointer_of
+from pot_agent.spans import span
 from pot_agent.state import PotState
 from pot_agent.stopping import StopSignal
 
+_IN_SPANS = ("session", "iteration", "version", "updates", "tokens", "tier", "stop_reason")
 _LOOP_SECONDS = 30.0  # a loop that has not run a callback for so long has ended
 
 Update = dict[str, Any]
@@ -25,32 +29,35 @@ Body = Callable[[PotState, threading.Event], Update]
 CANCEL_KEY = "cancel"
 """Key of `config["configurable"]` under which a caller may give a `threading.Event` that ends the run early, with the
 best so far."""
-_CHECKPOINTER_KEY = "__pregel_checkpointer"  # LangGraph's own name for the checkpointer in force, sub-graphs included
 
 
 def as_node(name: str, body: Body, *, abandon: Callable[[PotState], None]) -> RunnableLambda[PotState, Update]:
     """A node in both forms. `abandon` is called when the body fails in a run that nothing can resume."""
 
     def guarded(state: PotState, config: RunnableConfig, signal: StopSignal) -> Update:
+        is_resumable = checkpointer_of(config) is not None
         try:
-            return body(state, signal)
-        except GraphBubbleUp:
-            raise  # an interrupt or a drain: the run goes on later, and its adapter with it
-        except BaseException:
-            if not _can_be_resumed(config):
+            with span(name, **_shown(state)) as put:
+                update = body(state, signal)
+                put(**_shown(update))
+        except BaseException as error:
+            # An interrupt or a drain of a run with a checkpointer: it goes on later, and its adapter with it.
+            if not is_resumable and (isinstance(error, GraphDrained) or not isinstance(error, GraphBubbleUp)):
                 abandon(state)
             raise
+        if signal.reason == "drained" and not is_resumable:  # LangGraph ends the run at the next step, and tells nobody
+            abandon(_after(state, update))
+        return update
 
     def run(state: PotState, config: RunnableConfig) -> Update:
-        return guarded(state, config, StopSignal(parent=_cancel_of(config)))
+        return guarded(state, config, _signal_for(config))
 
     async def arun(state: PotState, config: RunnableConfig) -> Update:
-        signal = StopSignal(parent=_cancel_of(config))
+        signal = _signal_for(config)
 
         def missed(update: Update) -> None:
-            if not _can_be_resumed(config):
-                after: Any = {**state, **update}
-                abandon(after)
+            if checkpointer_of(config) is None:
+                abandon(_after(state, update))
 
         return await _in_thread(name, lambda: guarded(state, config, signal), signal, missed)
 
@@ -62,8 +69,22 @@ def _cancel_of(config: RunnableConfig) -> threading.Event | None:
     return given if isinstance(given, threading.Event) else None
 
 
-def _can_be_resumed(config: RunnableConfig) -> bool:
-    return bool(config.get("configurable", {}).get(_CHECKPOINTER_KEY))
+def _signal_for(config: RunnableConfig) -> StopSignal:
+    control = get_runtime().control
+    return StopSignal(
+        parent=_cancel_of(config), is_draining=None if control is None else lambda: control.drain_requested
+    )
+
+
+def _after(state: PotState, update: Update) -> PotState:
+    after = state.copy()
+    after.update(update)  # type: ignore[typeddict-item]  # an update names fields of the state
+    return after
+
+
+def _shown(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a span says of a state or an update: names and numbers."""
+    return {name: values[name] for name in _IN_SPANS if values.get(name) is not None}
 
 
 async def _in_thread(

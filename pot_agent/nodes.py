@@ -1,4 +1,4 @@
-"""The five steps of PoT: start, propose, execute, internalize, commit (paper section 3, algorithm 1).
+"""The steps of PoT: start, propose, execute, internalize, commit (paper section 3, algorithm 1), and finish.
 
 `PotNodes` captures the handles and holds nothing of a run: all that a run knows is in its state, so a node can be run
 again after a crash. A step that is stopped (by its caller, by the clock) ends the run with the best thought so far.
@@ -6,15 +6,18 @@ again after a crash. A step that is stopped (by its caller, by the clock) ends t
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Event
-from typing import Literal
+from typing import Any, Literal
 
+from langgraph.errors import GraphDrained
 from langgraph.runtime import get_runtime
 
 from pot_agent import tree as thought_tree
 from pot_agent.advice import warnings_about
+from pot_agent.changes import changes
 from pot_agent.config import PotConfig
+from pot_agent.durable import wait_until_saved
 from pot_agent.errors import CancelledError, SandboxError, SessionNotFoundError
 from pot_agent.events import emit
 from pot_agent.group import draws_again, grade, teachers, training_rewards
@@ -23,16 +26,29 @@ from pot_agent.node import Update
 from pot_agent.problem import Problem
 from pot_agent.run import Run, build_prompt, scored
 from pot_agent.solution import solution_of
-from pot_agent.state import INPUT_KEYS, STATE_VERSION, Candidate, PotState, Program, check_version, read_knobs
+from pot_agent.state import (
+    GROWING_KEYS,
+    INPUT_KEYS,
+    STATE_VERSION,
+    Candidate,
+    PotState,
+    Program,
+    check_version,
+    read_knobs,
+)
 from pot_agent.stopping import StopReason, StopSignal
 from pot_agent.tree import ROOT, Tree
 
 STEPS_OF_AN_ITERATION = 4
 """Super-steps of the graph from one propose to the end of its commit."""
+STEPS_OF_THE_END = 1
+"""Super-steps after the last of these. LangGraph wants one more to spare."""
 
 
 class PotNodes:
     """The steps as methods; each takes the state and a stop signal and returns what changes."""
+
+    steps: tuple[str, ...] = ("start", "propose", "execute", "internalize", "commit", "finish")
 
     def __init__(self, handles: Handles) -> None:
         self.handles = handles
@@ -92,25 +108,33 @@ class PotNodes:
         """Decode one thought greedily from the evolved policy, run it, and let it join the tree."""
         return self._step(state, stop, self._commit)
 
+    def finish(self, state: PotState, stop: Event) -> Update:
+        """Close the adapter, in a step of its own: the checkpoint with the solution is written before that."""
+        wait_until_saved(stop)
+        config = self.handles.config(state["budget"], state["knobs"])
+        if not config.snapshots:
+            self.handles.policy.close(state["session"])
+        return {}
+
     @staticmethod
-    def after_propose(state: PotState) -> Literal["execute", "__end__"]:
+    def after_propose(state: PotState) -> Literal["execute", "finish"]:
         """To the sandbox, unless the run has ended (no steps left, nothing to expand, stopped)."""
-        return "__end__" if state.get("stop_reason") else "execute"
+        return "finish" if state.get("stop_reason") else "execute"
 
     @staticmethod
-    def after_execute(state: PotState) -> Literal["internalize", "__end__"]:
+    def after_execute(state: PotState) -> Literal["internalize", "finish"]:
         """To the update, unless the run has ended."""
-        return "__end__" if state.get("stop_reason") else "internalize"
+        return "finish" if state.get("stop_reason") else "internalize"
 
     @staticmethod
-    def after_commit(state: PotState) -> Literal["propose", "__end__"]:
+    def after_commit(state: PotState) -> Literal["propose", "finish"]:
         """To the next iteration, unless the run has ended."""
-        return "__end__" if state.get("stop_reason") else "propose"
+        return "finish" if state.get("stop_reason") else "propose"
 
     def abandon(self, state: PotState) -> None:
         """Close the session of a run that failed and that nothing can resume."""
         session = state.get("session")
-        if session and not state.get("stop_reason"):
+        if session:
             self.handles.policy.close(session)
 
     # -- what the steps do ----------------------------------------------------------------------------------------
@@ -119,8 +143,9 @@ class PotNodes:
         state, search = run.state, run.search
         if not run.problem.tests:
             return self._write(run, ROOT, n=1, temperature=0.0)
-        if state["remaining_steps"] < STEPS_OF_AN_ITERATION:  # LangGraph wants a step to spare after the last
+        if state["remaining_steps"] < STEPS_OF_AN_ITERATION + STEPS_OF_THE_END:
             return self._finish(run, "recursion_limit")
+        run.take_adapter_back()
         if draws_again(state, search):
             again = self._write(
                 run, state["leaf"], n=search.width, temperature=search.temperature, draw=state["draws"] + 1
@@ -178,14 +203,10 @@ class PotNodes:
             emit("update", iteration=state["iteration"], version=state["version"], skipped="learning is off")
             return {"receipt": None}
         grpo = run.config.grpo_for(policy.capabilities.parameters)
-        receipt = policy.internalize(
-            state["session"],
-            version=state["version"],
-            rewards=state["rewards"],
-            grpo=grpo,
-            teachers=teachers(run) if grpo.distil else None,
-            cancel=run.stop,
-        ).to_dict()
+        wait_until_saved(run.stop)
+        receipt = run.learn(grpo, teachers(run) if grpo.distil else None).to_dict()
+        if run.config.snapshots and receipt["skipped"] is None:
+            policy.snapshot(state["session"])
         plain = {name: value for name, value in receipt.items() if not isinstance(value, dict)}
         emit("update", iteration=state["iteration"], **plain)
         updates = state["updates"] + (receipt["skipped"] is None)
@@ -193,16 +214,13 @@ class PotNodes:
 
     def _commit(self, run: Run) -> Update:
         state, search, iteration, leaf = run.state, run.search, run.state["iteration"], run.state["leaf"]
-        completions = run.sample(run.prompt(leaf).messages, "commit", iteration=iteration, n=1, temperature=0.0)
-        programs, thoughts = run.collect(completions, "commit", iteration=iteration)
-        programs, tier = run.evaluate(programs, thoughts)
+        drafted = self._drafted(run)
+        programs, thoughts = drafted["programs"], drafted["thoughts"]
         known = scored(programs, [run.at_sampling_temperature(thoughts[0])])
         tree = thought_tree.expand(
             state["tree"], leaf, known, iteration=iteration, version=state["version"], committed=True
         )
-        run.announce(programs, thoughts, "commit")
-        tokens = state["tokens"] + thoughts[0]["tokens"]
-        update = run.so_far = {"programs": programs, "tree": tree, "tier": tier, "tokens": tokens}
+        update = run.so_far = {name: drafted[name] for name in ("programs", "tier", "tokens")} | {"tree": tree}
         if search.prior == "rescore":
             update["tree"] = tree = run.rescored(tree, leaf)
         root = state["root"]
@@ -210,8 +228,11 @@ class PotNodes:
             node = _child_with(tree, leaf, known[0]["sample"])
             emit("committed", iteration=iteration, node=node, score=known[0]["reward"], new=node >= len(state["tree"]))
             root = update["root"] = node if search.commit == "reroot" else root
-        reason = _reason_to_end(run, tree, root)
+        reason = reason_to_end(run, tree, root)
         return self._finish(run, reason, update) if reason else update
+
+    def _drafted(self, run: Run) -> Update:
+        return run.draft()
 
     # -- how a step begins and a run ends -------------------------------------------------------------------------
 
@@ -226,6 +247,8 @@ class PotNodes:
         except CancelledError:
             if isinstance(stop, StopSignal) and stop.caller_is_gone:
                 raise  # nobody waits for a solution
+            if run.stop.reason == "drained":
+                raise GraphDrained("sampling was stopped for it; the step is done again when the run goes on") from None
             update = self._finish(run, run.stop.reason or "cancelled", run.so_far)
         except SessionNotFoundError as error:
             raise SessionNotFoundError(
@@ -233,10 +256,12 @@ class PotNodes:
                 "lease has. The run cannot go on; start again with invoke({'problem': ...})",
                 value=state["session"],
             ) from error
-        return {**update, "seconds": run.seconds}
+        before: Mapping[str, Any] = state
+        grown = {name: changes(before[name], update[name]) for name in GROWING_KEYS if name in update}
+        return {**update, **grown, "seconds": run.seconds}
 
     def _finish(self, run: Run, reason: StopReason, update: Update | None = None) -> Update:
-        """End the run: the best so far is the solution, and the adapter is gone."""
+        """End the run: the best so far is the solution. The adapter goes in the next step."""
         state = {**run.state, **(update or {})}
         warnings = list(state["warnings"])
         if reason == "recursion_limit":
@@ -252,7 +277,6 @@ class PotNodes:
             seconds=run.seconds,
             warnings=warnings,
         )
-        self.handles.policy.close(state["session"])
         emit("finished", **{name: value for name, value in solution.items() if name not in ("feedback", "warnings")})
         return {**(update or {}), "stop_reason": reason, "warnings": warnings, "solution": solution}
 
@@ -283,7 +307,8 @@ def _child_with(tree: Tree, parent: int, sample: str) -> int:
     return next(child for child in thought_tree.children(tree, parent) if sample in tree[child]["samples"])
 
 
-def _reason_to_end(run: Run, tree: Tree, root: int) -> StopReason | None:
+def reason_to_end(run: Run, tree: Tree, root: int) -> StopReason | None:
+    """Why a run ends with this iteration, with that tree; None where it goes on."""
     if _is_solved(tree):
         return "solved"
     if run.state["iteration"] >= run.search.iterations:
@@ -291,7 +316,7 @@ def _reason_to_end(run: Run, tree: Tree, root: int) -> StopReason | None:
     is_over = thought_tree.select(tree, root=root, max_depth=run.search.max_depth) is None
     if is_over and not draws_again(run.state, run.search):
         return "exhausted"
-    if run.state["remaining_steps"] <= STEPS_OF_AN_ITERATION:
+    if run.state["remaining_steps"] <= STEPS_OF_AN_ITERATION + STEPS_OF_THE_END:
         return "recursion_limit"
     return None
 

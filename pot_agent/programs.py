@@ -58,9 +58,12 @@ def extract_program(completion: str, problem: Problem) -> Extracted:
 
 
 def without_thought(text: str) -> str:
-    """The text after a reasoning model's thought; a chat template may have written its opening tag already."""
+    """The text after a reasoning model's thought: nothing, where the thought never ended.
+
+    A chat template may have written the opening tag already; a policy here gives it back with the text.
+    """
     if text.lstrip().startswith("<think>"):
-        return text.partition(_THOUGHT_END)[2] or text.partition("<think>")[2]
+        return text.partition(_THOUGHT_END)[2]
     before, end, after = text.partition(_THOUGHT_END)
     return after if end and (after[:1] in ("\n", "") or before.endswith("\n")) else text
 

@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any, Literal, TypeVar
 
+from pot_agent import tracing
 from pot_agent import tree as thought_tree
-from pot_agent.config import PotConfig
-from pot_agent.events import emit
+from pot_agent.config import GrpoConfig, PotConfig
+from pot_agent.errors import RestoreError, VersionError
+from pot_agent.events import emit, emitter
 from pot_agent.handles import Handles, limits_of, seed_for
-from pot_agent.policy.base import Completion, Message
+from pot_agent.policy.base import Completion, Message, Receipt
 from pot_agent.problem import Problem, Test, parse_tests
 from pot_agent.prompts import Attempt, BuiltPrompt, build_messages, extract_program
 from pot_agent.rewards import Evaluation
@@ -21,6 +23,9 @@ from pot_agent.rewards.agreement import marks_of, shares_of
 from pot_agent.state import Candidate, PotState, Program
 from pot_agent.stopping import StopSignal
 from pot_agent.tree import Thought, Tree
+
+SECONDS_BETWEEN_TICKS = 0.5
+"""At least so long between two `tokens` events."""
 
 Phase = Literal["propose", "commit", "tests"]
 Update = dict[str, Any]
@@ -65,18 +70,27 @@ class Run:
         version: int | None = None,
     ) -> list[Completion]:
         """Completions of `messages` from the newest version of this run's adapter, unless another is named."""
-        return self.handles.policy.sample(
-            self.state["session"],
-            version=self.state["version"] if version is None else version,
-            messages=messages,
-            n=n,
-            temperature=temperature,
-            max_tokens=self.search.max_new_tokens,
-            seed=seed_for(self.config.seed, iteration, phase),
-            end_at_block=self.search.end_at_block and phase != "tests",
-            cancel=self.stop,
-            on_tokens=TokenTicker(iteration, phase),
-        )
+        version = self.state["version"] if version is None else version
+        policy, max_tokens = self.handles.policy, self.search.max_new_tokens
+        seed = seed_for(self.config.seed, iteration, phase)
+
+        def draw() -> list[Completion]:
+            return policy.sample(
+                self.state["session"],
+                version=version,
+                messages=messages,
+                n=n,
+                temperature=temperature,
+                max_tokens=max_tokens,
+                seed=seed,
+                end_at_block=self.search.end_at_block and phase != "tests",
+                cancel=self.stop,
+                on_tokens=TokenTicker(iteration, phase),
+            )
+
+        shown: dict[str, Any] = {"n": n, "temperature": temperature, "max_tokens": max_tokens, "seed": seed}
+        shown |= {"phase": phase, "iteration": iteration, "adapter_version": version}
+        return tracing.sampling(draw, messages, model=policy.capabilities.model, **shown)
 
     def collect(
         self, completions: Sequence[Completion], phase: Phase, *, iteration: int
@@ -111,6 +125,18 @@ class Run:
         for index, evaluation in zip(new, evaluations, strict=True):
             evaluated[index] = _ran(programs[index]["text"], evaluation)
         return evaluated, evaluations[0].tier if evaluations else self.state["tier"]
+
+    def draft(self) -> Update:
+        """One thought, decoded greedily from the evolved policy below this iteration's leaf, and run."""
+        self.take_adapter_back()
+        iteration = self.state["iteration"]
+        messages = self.prompt(self.state["leaf"]).messages
+        completions = self.sample(messages, "commit", iteration=iteration, n=1, temperature=0.0)
+        programs, thoughts = self.collect(completions, "commit", iteration=iteration)
+        programs, tier = self.evaluate(programs, thoughts)
+        self.announce(programs, thoughts, "commit")
+        tokens = self.state["tokens"] + thoughts[0]["tokens"]
+        return {"programs": programs, "thoughts": thoughts, "tier": tier, "tokens": tokens}
 
     def grade(self, programs: Sequence[Program], generated: Sequence[Mapping[str, Any]]) -> list[Program]:
         """`programs` with every one that was run graded on the generated tests too, side by side and each once."""
@@ -153,6 +179,45 @@ class Run:
             limits=limits_of(self.problem, self.config),
             cancel=self.stop,
         )
+
+    def learn(self, grpo: GrpoConfig, teachers: Mapping[str, Sequence[Message]] | None) -> Receipt:
+        """One update on this iteration's group; one that a run before a crash has made is not made again."""
+
+        def ask() -> Receipt:
+            return self.handles.policy.internalize(
+                self.state["session"],
+                version=self.state["version"],
+                rewards=self.state["rewards"],
+                grpo=grpo,
+                teachers=teachers,
+                cancel=self.stop,
+            )
+
+        try:
+            return ask()
+        except VersionError:  # a checkpoint of the past: its update was of other samples
+            self.take_adapter_back()
+            return ask()
+
+    def take_adapter_back(self) -> None:
+        """Let the adapter be at the version that the state names: a run that goes on from its past is behind it.
+
+        Raises `VersionError` or `RestoreError` saying what is missing and how to start again.
+        """
+        if not self.config.learn:
+            return
+        policy, session, version = self.handles.policy, self.state["session"], self.state["version"]
+        if policy.restore(session).version == version:
+            return
+        try:
+            policy.restore(session, version=version)
+        except (VersionError, RestoreError) as error:
+            raise type(error)(
+                f"this checkpoint goes on from version {version} of its adapter, which is not to be had any more "
+                f"({error}). Start again with invoke({{'problem': ...}}), and to go back to any iteration with a state "
+                "folder (POT_STATE) and snapshots=True",
+                value=version,
+            ) from error
 
     def score(self, samples: Sequence[str]) -> list[float]:
         """Mean log-probabilities of samples under the newest version, at the sampling temperature."""
@@ -232,14 +297,14 @@ def _shown(thought: Candidate) -> dict[str, object]:
 
 
 class TokenTicker:
-    """Turns a running total of tokens into events, at most two a second."""
+    """Turns a running total of tokens into events of this node, at most two a second, from whatever thread."""
 
     def __init__(self, iteration: int, phase: Phase) -> None:
-        self._iteration, self._phase = iteration, phase
+        self._iteration, self._phase, self._emit = iteration, phase, emitter()
         self._began = self._last = time.monotonic()
 
     def __call__(self, tokens: int) -> None:
         now = time.monotonic()
-        if now - self._last >= 0.5:
+        if now - self._last >= SECONDS_BETWEEN_TICKS:
             self._last = now
-            emit("tokens", iteration=self._iteration, phase=self._phase, tokens=tokens, seconds=now - self._began)
+            self._emit("tokens", iteration=self._iteration, phase=self._phase, tokens=tokens, seconds=now - self._began)

@@ -21,6 +21,9 @@ class Settings:
 
     model: str = "embedded"
     """POT_MODEL: hub id, folder, GGUF file, or `embedded`."""
+    chat_model: str | None = None
+    """POT_CHAT_MODEL: name for langchain's `init_chat_model`, such as `openai:gpt-5-mini`; `graphs/search.py` and
+    `graphs/coding_agent.py` then search with it, without learning."""
     policy: str | None = None
     """POT_POLICY: URL of a policy server, used instead of a model in process."""
     token: str | None = field(default=None, repr=False)
@@ -73,7 +76,7 @@ class Settings:
         require_kind("POT_HOST", self.host, str, "an address, as text")
         require_kind("POT_HOME", self.home, Path, "a pathlib.Path")
         require_kind("POT_STATE", self.state, (Path, type(None)), "a pathlib.Path, or None")
-        for name in ("policy", "token", "device"):
+        for name in ("chat_model", "policy", "token", "device"):
             value = getattr(self, name)
             shown = value if name != "token" else type(value).__name__
             require(isinstance(value, (str, type(None))), f"POT_{name.upper()}", shown, "text, or None")
@@ -104,6 +107,12 @@ class Settings:
             if (name := ENVIRONMENT_PREFIX + f.name.upper()) in source and source[name].strip()
         }
         return cls(**{name: _read(name, text) for name, text in given.items()})
+
+
+def set_where_unset(variables: Mapping[str, str]) -> None:
+    """Variables for a library that takes its settings from the environment alone; what the user set stays."""
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
 
 
 _SWITCHES = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}

@@ -13,6 +13,7 @@ from langgraph.managed import RemainingSteps
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from pot_agent.changes import growing
 from pot_agent.errors import StateError
 from pot_agent.tree import Node
 
@@ -118,6 +119,7 @@ class PotContext(TypedDict, total=False):
     seed: int
     pool: int
     generated_tests: int
+    snapshots: bool
 
 
 class PotState(PotInput, PotOutput, total=False):
@@ -133,8 +135,8 @@ class PotState(PotInput, PotOutput, total=False):
     version: int
     iteration: int
     """The iteration in progress, from 1; 0 before the first."""
-    tree: list[Node]
-    programs: list[Program]
+    tree: Annotated[list[Node], growing()]
+    programs: Annotated[list[Program], growing()]
     root: int
     leaf: int
     """The node being expanded."""
@@ -155,6 +157,8 @@ class PotState(PotInput, PotOutput, total=False):
     remaining_steps: RemainingSteps
 
 
+GROWING_KEYS = ("tree", "programs")
+"""Fields that are written as changes."""
 INPUT_KEYS = tuple(PotInput.__annotations__)
 KNOBS = tuple(PotContext.__annotations__)
 

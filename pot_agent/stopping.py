@@ -1,4 +1,4 @@
-"""One signal for the three ways in which a step is told to stop: its caller, the person at the keyboard, the clock.
+"""One signal for the ways in which a step is told to stop: its caller, a draining server, the clock.
 
 A `StopSignal` is an `Event`, so it can be given to anything that takes one. It is also set when its parent is, and when
 its deadline has passed; `reason` says which it was. Work that runs in a thread cannot be killed, so everything long
@@ -6,6 +6,7 @@ its deadline has passed; `reason` says which it was. Work that runs in a thread 
 """
 
 import time
+from collections.abc import Callable
 from threading import Event
 from typing import Literal
 
@@ -17,16 +18,27 @@ _SLICE = 0.02  # seconds between two looks at the parent while waiting
 class StopSignal(Event):
     """An event that also fires with its parent and at its deadline (seconds of `time.monotonic`)."""
 
-    def __init__(self, *, parent: Event | None = None, seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        parent: Event | None = None,
+        seconds: float | None = None,
+        is_draining: Callable[[], bool] | None = None,
+    ) -> None:
         super().__init__()
         self._parent = parent
+        self._is_draining = is_draining
         self._deadline = None if seconds is None else time.monotonic() + seconds
 
     @property
-    def reason(self) -> Literal["cancelled", "max_seconds"] | None:
+    def reason(self) -> Literal["cancelled", "drained", "max_seconds"] | None:
         """Why it is set; None while it is not."""
-        if super().is_set() or (self._parent is not None and self._parent.is_set()):
+        if super().is_set():
             return "cancelled"
+        if self._is_draining is not None and self._is_draining():
+            return "drained"
+        if self._parent is not None and self._parent.is_set():
+            return self._parent.reason if isinstance(self._parent, StopSignal) else "cancelled"
         if self._deadline is not None and time.monotonic() >= self._deadline:
             return "max_seconds"
         return None

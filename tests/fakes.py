@@ -122,8 +122,12 @@ class ScriptedPolicy:
         self.calls.append(("snapshot", {"session": session}))
         return SessionInfo(session=session, version=self.versions[session])
 
-    def restore(self, session: str) -> SessionInfo:
-        self.calls.append(("restore", {"session": session}))
+    def restore(self, session: str, *, version: int | None = None) -> SessionInfo:
+        self.calls.append(("restore", {"session": session, "version": version}))
+        if session not in self.versions:
+            raise SessionNotFoundError(f"session {session} is not open", value=session)
+        if version is not None:
+            self.versions[session] = version
         return SessionInfo(session=session, version=self.versions[session])
 
     def list_sessions(self) -> list[SessionInfo]:

@@ -85,6 +85,9 @@ def test_an_unknown_setting_is_an_error_that_lists_the_known() -> None:
         {"learning_rate": 0.0},
         {"learning_rate": math.nan},
         {"adam_betas": (0.9, 1.0)},
+        {"adam_betas": (0.9999999999999999, 0.9)},
+        {"learning_rate": 1e31},
+        {"constant_length": 2**63},
         {"importance_cap": 0.0},
     ],
 )
@@ -99,6 +102,7 @@ def test_a_loss_that_cannot_be_is_an_error(bad: dict[str, Any]) -> None:
         {"rank": 0},
         {"alpha": 0.0},
         {"alpha": 10**400},
+        {"alpha": 1e31},
         {"dropout": 1.0},
         {"dropout": "x"},
         {"targets": ()},
@@ -144,6 +148,7 @@ def test_targets_as_a_list_are_the_same_as_a_tuple() -> None:
         (Settings, "home", 5),
         (Settings, "state", "x"),
         (Settings, "host", 5),
+        (Settings, "chat_model", 5),
         (Settings, "device", 5),
     ],
 )
@@ -197,7 +202,15 @@ def test_a_token_does_not_show_in_the_settings() -> None:
     assert "hunter2" not in repr(Settings.from_env({"POT_TOKEN": "hunter2"}))
 
 
-def test_every_setting_is_in_the_example_file() -> None:
-    text = (Path(__file__).parent.parent / ".env.example").read_text()
-    for field in dataclasses.fields(Settings):
-        assert f"POT_{field.name.upper()}" in text
+def test_the_example_file_is_every_setting_at_its_default() -> None:
+    lines = (Path(__file__).parent.parent / ".env.example").read_text().splitlines()
+    given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    assert list(given) == [f"POT_{field.name.upper()}" for field in dataclasses.fields(Settings)]
+    assert Settings.from_env(given) == Settings()
+    assert all(value == value.strip().strip("'\"") for value in given.values()), "docker takes them as they stand"
+
+
+def test_more_tokens_are_separated_by_commas_and_do_not_show_either() -> None:
+    settings = Settings.from_env({"POT_TOKENS": "hunter2, hunter3 ,"})
+    assert settings.tokens == ("hunter2", "hunter3")
+    assert "hunter" not in repr(settings)

@@ -53,7 +53,7 @@ def test_the_steps_run_in_the_order_of_the_paper(sandbox: Any) -> None:
     policy = ScriptedPolicy([ZERO, HALF, ZERO, HALF])
     steps = [node for chunk in agent(policy, sandbox).stream(PROBLEM, stream_mode="updates") for node in chunk]
     iteration = ["propose", "execute", "internalize", "commit"]
-    assert steps == ["start", *iteration, *iteration]
+    assert steps == ["start", *iteration, *iteration, "finish"]
 
 
 def test_the_group_that_is_learned_from_is_the_k_siblings_and_never_the_commit(sandbox: Any) -> None:
@@ -184,12 +184,12 @@ def test_the_recursion_limit_ends_a_run_with_the_best_so_far_and_says_how_to_rai
     assert "recursion_limit" in solution["warnings"][-1]
 
 
-@pytest.mark.parametrize("limit", range(3, 16))
+@pytest.mark.parametrize("limit", range(4, 16))
 def test_no_recursion_limit_loses_the_run(sandbox: Any, limit: int) -> None:
     script = [block(f"def add(a, b):\n    return {number}") for number in range(100, 180)]
     solution = agent(ScriptedPolicy(script), sandbox, iterations=20).invoke(PROBLEM, {"recursion_limit": limit})
     assert solution["solution"]["stop_reason"] == "recursion_limit"
-    assert solution["solution"]["iterations"] == (limit - 2) // 4
+    assert solution["solution"]["iterations"] == (limit - 3) // 4
 
 
 def test_the_default_limit_lets_a_paper_budget_run_through(sandbox: Any) -> None:
@@ -473,12 +473,13 @@ def test_both_forms_of_a_node_draw_the_documented_graph(sandbox: Any) -> None:
         ("__start__", "start", False),
         ("start", "propose", False),
         ("propose", "execute", True),
-        ("propose", "__end__", True),
+        ("propose", "finish", True),
         ("execute", "internalize", True),
-        ("execute", "__end__", True),
+        ("execute", "finish", True),
         ("internalize", "commit", False),
         ("commit", "propose", True),
-        ("commit", "__end__", True),
+        ("commit", "finish", True),
+        ("finish", "__end__", False),
     }
 
 

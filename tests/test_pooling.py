@@ -115,11 +115,11 @@ def test_with_reroot_the_same_node_is_drawn_at_and_its_newest_commit_is_the_root
     assert after["tree"][after["leaf"]]["iteration"] == 3  # after three draws: the commit of the last one
 
 
-@pytest.mark.parametrize("limit", range(3, 16))
+@pytest.mark.parametrize("limit", range(4, 16))
 def test_no_recursion_limit_loses_the_run(sandbox: Any, limit: int) -> None:
     graph = agent(ScriptedPolicy(zeros(99)), sandbox, iterations=20)
     solution = graph.invoke(PROBLEM, {"recursion_limit": limit})["solution"]
-    assert (solution["stop_reason"], solution["iterations"]) == ("recursion_limit", (limit - 2) // 4)
+    assert (solution["stop_reason"], solution["iterations"]) == ("recursion_limit", (limit - 3) // 4)
 
 
 def test_a_run_that_is_interrupted_before_every_step_does_what_it_would_have_done(sandbox: Any) -> None:

@@ -34,8 +34,13 @@ def test_each_graph_of_langgraph_json_loads_and_gives_its_schemas(name: str, mon
     graph = load(path, variable)
     assert isinstance(graph, CompiledStateGraph)
     assert graph.checkpointer is None
-    assert "problem" in graph.get_input_jsonschema()["properties"]
-    assert "solution" in graph.get_output_jsonschema()["properties"]
+    first, found = {"parallel": ("problems", "solutions"), "coding_agent": ("file", "report")}.get(
+        name, ("problem", "solution")
+    )
+    asked = graph.get_input_jsonschema()["properties"][first]
+    assert asked["description"]
+    assert asked["examples"]
+    assert found in graph.get_output_jsonschema()["properties"]
     assert "iterations" in (graph.get_context_jsonschema() or {})["properties"]
     assert graph.get_graph(xray=True).draw_mermaid()
 
@@ -49,8 +54,8 @@ def test_loading_the_graphs_and_tools_loads_no_model(monkeypatch: pytest.MonkeyP
 
 def test_the_tools_have_names_descriptions_and_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
-    for module, name, argument in (("run_code", "run_code", "code"), ("solve_problem", "solve_problem", "problem")):
-        tool = load(f"tools/{module}.py", name)
+    for name, argument in (("run_code", "code"), ("run_tests", "source"), ("solve_problem", "problem")):
+        tool = load(f"tools/{name}.py", name)
         assert isinstance(tool, BaseTool)
         assert tool.name == name
         assert tool.description

@@ -205,8 +205,8 @@ class TestExtract:
         assert program.encode()
         assert "\x00" in program
 
-    def test_an_unclosed_thought_holds_the_only_program_there_is(self) -> None:
-        assert extracted("<think>\n```python\nx = 1\n```\nbut then") == "x = 1\n"
+    def test_a_thought_that_never_ended_holds_no_program(self) -> None:
+        assert extracted("<think>\n```python\nx = 1\n```\nbut then") == "\n"
 
     def test_a_program_has_a_longest_length(self) -> None:
         found = extract_program("```python\n" + "x = 1\n" * 100_000 + "```", ADD)

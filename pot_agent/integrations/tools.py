@@ -9,8 +9,9 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from pydantic import BaseModel, Field
 
 from pot_agent.errors import PotError, ProblemError
-from pot_agent.problem import Limits
-from pot_agent.sandbox.base import RunResult, Sandbox
+from pot_agent.integrations.source_file import SourceFile
+from pot_agent.problem import AssertTest, Limits
+from pot_agent.sandbox.base import Judgement, RunResult, Sandbox
 
 
 class RunCodeInput(BaseModel):
@@ -43,6 +44,47 @@ def create_run_code_tool(
         name=name,
         description="Run a Python program in a sandbox and return its exit status, standard output and errors.",
         args_schema=RunCodeInput,
+        handle_tool_error=True,
+    )
+
+
+class RunTestsInput(BaseModel):
+    """Input of the run_tests tool."""
+
+    source: str = Field(
+        description="The text of a Python file with tests of its own: functions test_* without parameters, or "
+        "assertions at the top level."
+    )
+
+
+def create_run_tests_tool(
+    sandbox: Sandbox | None = None, *, limits: Limits | None = None, name: str = "run_tests"
+) -> BaseTool:
+    """A file's own tests as a tool: says which pass, and what the others found. `source_file.py` says which are run.
+
+    The tests run in a process of their own, so that the file cannot vouch for itself.
+
+    Args:
+        sandbox: where they run; None: the process's local sandbox, started at the first call.
+        limits: of one test; None: 10 s of CPU, 1 GiB.
+        name: the tool's name, as the model sees it.
+    """
+    held = _Lazy(sandbox)
+
+    def run_tests(source: str) -> str:
+        try:
+            file = SourceFile.parse(source)
+            tests = [AssertTest(code=code) for code in file.tests.values()]
+            judgement = held.sandbox.judge(file.program, tests, setup=file.setup, limits=limits)
+        except ProblemError as error:
+            raise ToolException(str(error)) from error
+        return _tested(file, judgement)
+
+    return StructuredTool.from_function(
+        run_tests,
+        name=name,
+        description="Run a Python file's own tests in a sandbox, and return how many pass and what the others found.",
+        args_schema=RunTestsInput,
         handle_tool_error=True,
     )
 
@@ -124,6 +166,22 @@ def _described(result: RunResult) -> str:
         "stdout": result.stdout,
         "stderr": result.stderr,
         "truncated": result.truncated,
+    }
+    return json.dumps(found, ensure_ascii=False)
+
+
+def _tested(file: SourceFile, judgement: Judgement) -> str:
+    failures = {
+        name: {"verdict": result.verdict, "error": result.error, "got": result.got, "expected": result.expected}
+        for name, result in zip(file.tests, judgement.results, strict=False)
+        if result.verdict != "passed"
+    }
+    found = {
+        "verdict": judgement.verdict,
+        "passed": judgement.passed,
+        "total": judgement.total,
+        "failures": failures,
+        "not_run": file.skipped,
     }
     return json.dumps(found, ensure_ascii=False)
 

@@ -208,11 +208,14 @@ class Policy(Protocol):
         """
         ...
 
-    def restore(self, session: str) -> SessionInfo:
+    def restore(self, session: str, *, version: int | None = None) -> SessionInfo:
         """Open a session from the state folder at its newest version, to go on as if nothing had happened.
 
         The other calls restore a session by themselves; this one says where it is. One that is open stays as it is.
-        Raises `SessionNotFoundError`, and `RestoreError` for other base weights, another format or changed bytes.
+        With `version`, the session goes back to that one: the versions after it are dropped, with their samples and
+        receipts. That takes a version that is kept (`snapshot`) and a state folder; version 0 is always there.
+        Raises `SessionNotFoundError`, `VersionError` for a version that is not kept, and `RestoreError` for other base
+        weights, another format or changed bytes, or where no state folder has what the version is made of.
         """
         ...
 

@@ -8,13 +8,14 @@ import re
 
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*([^`\n]*)$")
 _PYTHON = re.compile(r"(?:python|py)[\d.]*$|$", re.IGNORECASE)
-_THOUGHT_BEGINS, _THOUGHT_ENDS = "<think>", "</think>"
+THOUGHT_BEGINS, THOUGHT_ENDS = "<think>", "</think>"
+"""Around what a reasoning model writes before its answer."""
 
 
 def end_of_first_block(text: str) -> int | None:
     """The offset after the fence that closes the first block of Python with something in it; None where none has."""
-    start = text.find(_THOUGHT_ENDS)
-    if start < 0 and text.lstrip().startswith(_THOUGHT_BEGINS):
+    start = text.find(THOUGHT_ENDS)
+    if start < 0 and text.lstrip().startswith(THOUGHT_BEGINS):
         return None
     at, mark, counts, filled = max(start, 0), "", False, False
     for line in text[at:].split("\n"):

@@ -17,6 +17,7 @@ from starlette.requests import Request
 
 from pot_agent.errors import PolicyBusyError, PolicyUnavailableError, PotError
 from pot_agent.policy.refusals import unexpected
+from pot_agent.spans import continued
 
 T = TypeVar("T")
 
@@ -41,10 +42,20 @@ class Calls:
         """Calls in flight."""
         return self._in_flight.total()
 
+    def check_open(self) -> None:
+        """Raises `PolicyUnavailableError` once the server is ending."""
+        if self.ending:
+            raise PolicyUnavailableError("this policy server is ending; call again when it is back", value=None)
+
     async def run(self, request: Request, call: Callable[[Event], T], *, session: str | None = None) -> T:
         """Run `call` in a thread; its event is set when the client leaves, its time is up, or the server ends."""
         cancel = Event()
-        work = asyncio.wrap_future(self._start(call, cancel, session))
+
+        def traced(cancel: Event) -> T:
+            with continued(request.headers, f"server.{request.url.path.rpartition('/')[2]}"):
+                return call(cancel)
+
+        work = asyncio.wrap_future(self._start(traced, cancel, session))
         watch = asyncio.create_task(_watch(request, cancel))
         try:
             return await self._in_time(work, cancel, f"{request.method} {request.url.path}")
@@ -77,8 +88,7 @@ class Calls:
 
     def _start(self, call: Callable[[Event], T], cancel: Event, session: str | None) -> Future[T]:
         with self._lock:
-            if self.ending:
-                raise PolicyUnavailableError("this policy server is ending; call again when it is back", value=None)
+            self.check_open()
             if len(self) >= self._most:
                 raise PolicyBusyError(
                     f"{self._most} calls are in flight, the most that this policy server takes (POT_MAX_CALLS); try "

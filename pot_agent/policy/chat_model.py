@@ -3,69 +3,100 @@
 It has no weights here, so `internalize` is refused; it gives no exact token ids and (as it is used here) no
 log-probabilities, so the search prior is uniform. Token counts of prompts are estimates
 (`count_tokens_approximately`), those of completions come from `usage_metadata` where the model reports it. A call that
-is under way at a provider cannot be stopped: `cancel` ends the waiting for it.
+is under way at a provider cannot be stopped: `cancel` ends the waiting for it, and the call counts against
+`max_concurrency` until it ends. Calls carry no callbacks of the graph's run, which shows each expansion as one `llm`
+run of its own: nobody's tokens are counted twice.
 """
 
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import cached_property
 from threading import Event, Lock
 from types import TracebackType
 from typing import Any, Self
 
-from langchain_core.language_models import BaseChatModel
+from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.utils import convert_to_messages, count_tokens_approximately
+from langchain_core.runnables import Runnable
 
 from pot_agent.config import GrpoConfig, LoraConfig
-from pot_agent.errors import CancelledError, CannotLearnError, PolicyError, SessionConflictError, SessionNotFoundError
+from pot_agent.errors import (
+    CancelledError,
+    CannotLearnError,
+    ConfigError,
+    MissingExtraError,
+    PolicyError,
+    PotError,
+    SessionConflictError,
+    SessionNotFoundError,
+)
 from pot_agent.policy.base import Capabilities, Completion, FinishReason, Message, Receipt, SessionInfo
 from pot_agent.policy.blocks import end_of_first_block
+from pot_agent.require import require_count
 
 log = logging.getLogger(__name__)
 
 _LENGTH = {"length", "max_tokens", "MAX_TOKENS"}  # what providers call running out of tokens
 _POLL = 0.05  # seconds between two looks at `cancel`
+_CAN_BE_SENT = ("temperature", "max_tokens", "stop", "seed")
+
+ChatModel = Runnable[LanguageModelInput, AIMessage]
+"""A chat model, or one with retries, fallbacks or bound arguments around it."""
 
 
 class ChatModelPolicy:
     """A policy over a LangChain chat model, for search without learning.
 
     Args:
-        chat_model: the model; `temperature`, `max_tokens` and `stop` are passed to each call.
+        chat_model: the model (bare, or with `with_retry` and the like around it), or a name for langchain's
+            `init_chat_model` such as `openai:gpt-5-mini`, which is loaded at the first call.
         context_tokens: longest prompt plus completion, in tokens; chat models do not say it.
-        max_concurrency: calls at once for one expansion.
-        parameters: names of the call parameters that the model takes; leave one out and it is not sent, and a warning
-            says so once.
+        max_concurrency: calls at once, over all the problems that share this policy.
+        parameters: names of the call parameters that the model takes, of temperature, max_tokens, stop and seed. One
+            that is left out is not sent, and a warning says so once; `stop` then cuts what comes.
     """
 
     def __init__(
         self,
-        chat_model: BaseChatModel,
+        chat_model: ChatModel | str,
         *,
         context_tokens: int = 32_768,
         max_concurrency: int = 8,
         parameters: Sequence[str] = ("temperature", "max_tokens", "stop"),
     ) -> None:
-        self._model = chat_model
+        require_count("context_tokens", context_tokens)
+        require_count("max_concurrency", max_concurrency)
+        unknown = sorted(set(parameters) - set(_CAN_BE_SENT))
+        if unknown:
+            known = ", ".join(_CAN_BE_SENT)
+            raise ConfigError(f"parameters: never sent: {', '.join(unknown)}; there are {known}", value=unknown)
+        self._given = chat_model
         self._context_tokens = context_tokens
         self._max_concurrency = max_concurrency
         self._parameters = frozenset(parameters)
         self._sessions: dict[str, tuple[LoraConfig | None, int]] = {}
         self._reported: set[str] = set()
+        self._pool: ThreadPoolExecutor | None = None
         self._lock = Lock()
+
+    @cached_property
+    def _model(self) -> ChatModel:
+        return _loaded(self._given) if isinstance(self._given, str) else self._given
 
     @property
     def capabilities(self) -> Capabilities:
         """It proposes; it does not learn, and gives no log-probabilities."""
-        name = getattr(self._model, "model_name", None) or getattr(self._model, "model", None)
         return Capabilities(
-            model=str(name or type(self._model).__name__),
+            model=_name_of(self._given),
             learns=False,
             logprobs=False,
             context_tokens=self._context_tokens,
             device="remote",
+            sampler="chat model",
+            seeded="seed" in self._parameters,
         )
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
@@ -98,39 +129,85 @@ class ChatModelPolicy:
         cancel: Event | None = None,
         on_tokens: Callable[[int], None] | None = None,
     ) -> list[Completion]:
-        """`n` calls side by side. `seed` is sent only where `parameters` names it; `end_at_block` cuts what comes."""
+        """`n` calls side by side. What the model takes no part of (`end_at_block`, `stop`) cuts what comes."""
         if session not in self._sessions:
             raise SessionNotFoundError(f"session {session} is not open; open it first", value=session)
         wanted = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
         bound = self._accepted(wanted | ({"stop": list(stop)} if stop else {}))
         prompt = convert_to_messages([dict(message) for message in messages])
-        replies = self._call_all(prompt, bound, n, cancel)
-        completions = [_completion(session, reply, end_at_block) for reply in replies]
-        if on_tokens is not None:
-            on_tokens(sum(completion.tokens for completion in completions))
-        return completions
+        # One seed for n equal calls would give n equal thoughts.
+        each = [bound | {"seed": bound["seed"] + order} if "seed" in bound else bound for order in range(n)]
+        replies = self._call_all(prompt, each, cancel, on_tokens)
+        return [self._completion(session, reply, stop, end_at_block) for reply in replies]
 
     def _accepted(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        left_out = sorted(set(wanted) - self._parameters - self._reported - {"seed"})
-        if left_out:
+        with self._lock:
+            left_out = sorted(set(wanted) - self._parameters - self._reported)
             self._reported.update(left_out)
+        if left_out:
             log.warning("%s is not sent %s: not among its parameters", self.capabilities.model, ", ".join(left_out))
         return {name: value for name, value in wanted.items() if name in self._parameters}
 
     def _call_all(
-        self, prompt: list[BaseMessage], bound: Mapping[str, Any], n: int, cancel: Event | None
+        self,
+        prompt: list[BaseMessage],
+        each: Sequence[Mapping[str, Any]],
+        cancel: Event | None,
+        on_tokens: Callable[[int], None] | None,
     ) -> list[AIMessage]:
-        pool = ThreadPoolExecutor(max_workers=min(n, self._max_concurrency), thread_name_prefix="pot-chat")
+        calls = [self._workers().submit(self._call, prompt, bound) for bound in each]
+        waiting: set[Future[AIMessage]] = set(calls)
+        tokens = 0
         try:
-            calls: list[Future[AIMessage]] = [pool.submit(self._model.invoke, prompt, **bound) for _ in range(n)]
-            waiting: set[Future[AIMessage]] = set(calls)
             while waiting:
                 if cancel is not None and cancel.is_set():
-                    raise CancelledError("sampling was cancelled", value=n)
-                _, waiting = wait(waiting, timeout=_POLL, return_when=FIRST_COMPLETED)
-            return [call.result() for call in calls]
+                    raise CancelledError("sampling was cancelled", value=len(each))
+                done, waiting = wait(waiting, timeout=_POLL, return_when=FIRST_COMPLETED)
+                tokens += sum(_tokens_of(call.result()) for call in done)
+                if done and on_tokens is not None:
+                    on_tokens(tokens)
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for call in waiting:
+                call.cancel()
+        return [call.result() for call in calls]
+
+    def _call(self, prompt: list[BaseMessage], bound: Mapping[str, Any]) -> AIMessage:
+        name = self.capabilities.model
+        try:
+            reply = self._model.invoke(prompt, **bound)
+        except PotError:
+            raise
+        except Exception as error:
+            raise PolicyError(
+                f"{name} failed: {_said(error)}. Where it does not take one of {sorted(bound)}, leave "
+                "that out of ChatModelPolicy(parameters=...); where it was busy, give chat_model.with_retry()",
+                value=name,
+            ) from error
+        if not isinstance(reply, AIMessage):
+            raise PolicyError(f"{name} is no chat model: it answered with {type(reply).__name__}", value=name)
+        return reply
+
+    def _workers(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._max_concurrency, thread_name_prefix="pot-chat")
+            return self._pool
+
+    def _completion(self, session: str, reply: AIMessage, stop: Sequence[str], end_at_block: bool) -> Completion:
+        usage = reply.usage_metadata
+        reason = reply.response_metadata.get("finish_reason") or reply.response_metadata.get("stop_reason")
+        finish: FinishReason = "length" if reason in _LENGTH else "stop"
+        text = str(reply.text).encode("utf-8", "replace").decode("utf-8")
+        text = text[: min((at for mark in stop if (at := text.find(mark)) >= 0), default=len(text))]
+        return Completion(
+            sample_id=f"{session}:{uuid.uuid4().hex}",
+            text=text[: end_of_first_block(text)] if end_at_block else text,
+            tokens=_tokens_of(reply),
+            logprob=None,
+            finish_reason=finish,
+            prompt_tokens=usage["input_tokens"] if usage else 0,
+            seeded="seed" in self._parameters,
+        )
 
     def score(
         self, session: str, *, version: int, sample_ids: Sequence[str], temperature: float | None = None
@@ -158,8 +235,8 @@ class ChatModelPolicy:
         """The base is all there is, and stays."""
         return self.restore(session)
 
-    def restore(self, session: str) -> SessionInfo:
-        """The session where it is open; nothing is kept beyond this process."""
+    def restore(self, session: str, *, version: int | None = None) -> SessionInfo:
+        """The session where it is open; nothing is kept beyond this process, and the base is all there is."""
         if session not in self._sessions:
             raise SessionNotFoundError(f"session {session} is not open; open it first", value=session)
         return SessionInfo(session=session, version=0)
@@ -175,7 +252,11 @@ class ChatModelPolicy:
             self._sessions.pop(session, None)
 
     def shutdown(self) -> None:
-        """Nothing is held."""
+        """Let the threads go; calls that are under way end by themselves. Idempotent."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def __enter__(self) -> Self:
         return self
@@ -186,16 +267,39 @@ class ChatModelPolicy:
         self.shutdown()
 
 
-def _completion(session: str, reply: AIMessage, end_at_block: bool) -> Completion:
+def _tokens_of(reply: AIMessage) -> int:
     usage = reply.usage_metadata
-    reason = reply.response_metadata.get("finish_reason") or reply.response_metadata.get("stop_reason")
-    finish: FinishReason = "length" if reason in _LENGTH else "stop"
-    text = str(reply.text).encode("utf-8", "replace").decode("utf-8")
-    return Completion(
-        sample_id=f"{session}:{uuid.uuid4().hex}",
-        text=text[: end_of_first_block(text)] if end_at_block else text,
-        tokens=usage["output_tokens"] if usage else count_tokens_approximately([reply]),
-        logprob=None,
-        finish_reason=finish,
-        prompt_tokens=usage["input_tokens"] if usage else 0,
-    )
+    return usage["output_tokens"] if usage else count_tokens_approximately([reply])
+
+
+def _name_of(model: ChatModel | str) -> str:
+    if isinstance(model, str):
+        return model
+    while True:  # what stands around a model (retries, fallbacks, bound arguments) has it inside
+        inside = getattr(model, "bound", None) or getattr(model, "runnable", None)
+        if not isinstance(inside, Runnable):
+            break
+        model = inside
+    name = getattr(model, "model_name", None) or getattr(model, "model", None)
+    return str(name or type(model).__name__)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _loaded(name: str) -> ChatModel:
+    try:
+        from langchain.chat_models import init_chat_model
+
+        return init_chat_model(name)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"the chat model {name!r} needs packages that are not installed ({error}): pip install langchain and the "
+            "provider's own, such as langchain-openai",
+            value=name,
+        ) from error
+    except Exception as error:  # each provider has its own for a name or a key that is not there
+        raise ConfigError(
+            f"the chat model {name!r} cannot be loaded: {type(error).__name__}: {error}", value=name
+        ) from error

@@ -10,6 +10,8 @@ ROLES = ("system", "user", "assistant")
 MAX_SESSION_CHARACTERS = 200
 MAX_COMPLETIONS = 1024
 MAX_SCORED = 1024
+MIN_TEMPERATURE = 1e-6
+"""Below it, sampling differs from greedy decoding in nothing but overflow."""
 
 
 def check_session_name(session: Any) -> None:
@@ -67,11 +69,16 @@ def check_sampling(n: Any, temperature: Any, max_tokens: Any, stop: Any) -> None
 
 
 def check_temperature(temperature: Any, *, allow_zero: bool = True) -> None:
-    """A finite number; 0 is greedy, where that makes sense."""
+    """A finite number, not so small that logits divided by it overflow; 0 is greedy, where that makes sense."""
     number = isinstance(temperature, (int, float)) and not isinstance(temperature, bool) and math.isfinite(temperature)
     if not number or temperature < 0 or (temperature == 0 and not allow_zero):
         rule = "0 or more (0 is greedy)" if allow_zero else "above 0"
         raise ConfigError(f"temperature must be a finite number {rule}, got {_short(temperature)}", value=temperature)
+    if 0 < temperature < MIN_TEMPERATURE:
+        raise ConfigError(
+            f"temperature must be at least {MIN_TEMPERATURE:g} where it is not 0, got {temperature!r}; 0 is greedy",
+            value=temperature,
+        )
 
 
 def check_sample_ids(sample_ids: Any) -> None:

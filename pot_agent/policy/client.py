@@ -134,9 +134,12 @@ class HttpPolicy:
         body = self._connection.call("POST", _path(session, "snapshot"), twice=True)
         return self._read(body, lambda: _build(SessionInfo, body))
 
-    def restore(self, session: str) -> SessionInfo:
-        """Open a session from the server's state folder."""
-        body = self._connection.call("POST", _path(session, "restore"), twice=True)
+    def restore(self, session: str, *, version: int | None = None) -> SessionInfo:
+        """Open a session from the server's state folder, or take it back to a version."""
+        if version is not None:
+            checks.check_version(version)
+        asked = "" if version is None else f"?version={version}"
+        body = self._connection.call("POST", _path(session, "restore") + asked, twice=True)
         return self._read(body, lambda: _build(SessionInfo, body))
 
     def list_sessions(self) -> list[SessionInfo]:

@@ -22,6 +22,7 @@ import httpx
 
 from pot_agent.errors import CancelledError, ConfigError, PolicyUnavailableError
 from pot_agent.policy.wire import NO_SUCH_PATH, check_token, dumps, error_from_wire, from_wire, is_loopback
+from pot_agent.spans import carry_trace
 
 BACKOFF_SECONDS = (0.1, 0.4, 1.6)
 CONNECT_SECONDS = 5.0
@@ -113,6 +114,7 @@ class Connection:
                 wait = _told_to_wait(response)
                 if wait is None or patience <= 0:
                     return self._read(response, f"{method} {path}")
+                wait = min(wait, patience)
                 patience -= wait
             except httpx.HTTPError as error:
                 wait = next(waits, None) if _may_retry(error, twice) else None
@@ -122,6 +124,7 @@ class Connection:
 
     async def _once(self, method: str, path: str, content: bytes | None) -> httpx.Response:
         headers = {} if content is None else {"Content-Type": "application/json"}
+        carry_trace(headers)
         return await self._client.request(method, self.url + path, content=content, headers=headers)
 
     def _read(self, response: httpx.Response, what: str) -> Any:

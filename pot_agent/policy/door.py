@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pot_agent.errors import ConfigError, PermissionDeniedError, PolicyUnavailableError
+from pot_agent.errors import ConfigError, PermissionDeniedError, PolicyBusyError, PolicyUnavailableError
 from pot_agent.policy.owners import Owner, same_token
 from pot_agent.policy.refusals import refusal
 from pot_agent.policy.wire import is_loopback
@@ -21,12 +21,21 @@ from pot_agent.policy.wire import is_loopback
 OPEN_PATHS = frozenset({"/health", "/ready"})
 """Probes carry no token, and learn nothing but that the server is up."""
 
+_FULL = "{} requests are being read or answered, the most that this policy server takes; try again later"
+
 
 class Door:
-    """ASGI middleware: checks the caller, then reads the body whole, bounded in bytes and in seconds."""
+    """ASGI middleware: checks the caller, then reads the body whole, bounded in bytes and in seconds.
 
-    def __init__(self, app: ASGIApp, *, tokens: Sequence[str], max_body_bytes: int, body_seconds: float) -> None:
+    At most `most` requests that send something are inside at once, so that their bodies do not fill the memory.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, tokens: Sequence[str], max_body_bytes: int, body_seconds: float, most: int
+    ) -> None:
         self._app = app
+        self._most = most
+        self._inside = 0
         self._tokens = tuple(tokens)
         self._max_body_bytes = max_body_bytes
         self._body_seconds = body_seconds
@@ -42,6 +51,18 @@ class Door:
             await refusal(error, status=401 if self._tokens else 403)(scope, receive, send)
             return
         scope.setdefault("state", {})["owner"] = Owner.of(token)
+        if scope["method"] in ("GET", "HEAD"):
+            await self._app(scope, receive, send)
+        elif self._inside >= self._most:
+            await refusal(PolicyBusyError(_FULL.format(self._most), value=self._most))(scope, receive, send)
+        else:
+            self._inside += 1
+            try:
+                await self._with_body(scope, receive, send, headers)
+            finally:
+                self._inside -= 1
+
+    async def _with_body(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         try:
             body = await self._read(receive, headers)
         except ConfigError as error:

@@ -18,14 +18,14 @@ from pot_agent.policy.adapters import AdapterLayout, Adapters, layout_of, linear
 from pot_agent.policy.base import Capabilities
 from pot_agent.policy.batching import Batcher
 from pot_agent.policy.canary import PROMPT_TOKENS, TOKENS, Canary, judge
-from pot_agent.policy.choice import make_sampler
+from pot_agent.policy.choice import choose
 from pot_agent.policy.fingerprint import digest_of, weights_of
 from pot_agent.policy.flops import ModelShape, update_flops
 from pot_agent.policy.grpo import advantages
 from pot_agent.policy.head import head_of
 from pot_agent.policy.journal import Sample
 from pot_agent.policy.memory import give_back_free_memory
-from pot_agent.policy.models import load_model
+from pot_agent.policy.models import load_model, locate_model, resolve_device, resolve_dtype
 from pot_agent.policy.proof import prove
 from pot_agent.policy.sampler import Drawn, Request
 from pot_agent.policy.sampler import Sampler as TransformersSampler
@@ -58,7 +58,19 @@ class Engine:
         context_tokens: int | None = None,
         sizes: SamplerSizes | None = None,
     ) -> None:
-        self._loaded = load_model(model, device=device, dtype=dtype, home=home, context_tokens=context_tokens)
+        folder, name = locate_model(model, home)
+        target = resolve_device(device)
+        choice = choose(
+            sampler,
+            folder,
+            target,
+            resolve_dtype(dtype, target),
+            sizes=sizes or SamplerSizes(),
+            context_tokens=context_tokens,
+            name=name,
+        )
+        limit = context_tokens or choice.context_tokens
+        self._loaded = load_model(model, device=device, dtype=dtype, home=home, context_tokens=limit)
         network = self._loaded.model
         self.chat = Chat(self._loaded)
         self._base = weights_of(network)  # before any adapter comes
@@ -69,8 +81,15 @@ class Engine:
         self._adapters = Adapters(network)
         head = head_of(network)
         self._batcher: Batcher | None = None
-        self._trainer = Trainer(self._loaded, self._adapters, head)
-        self._sampler = make_sampler(sampler, self._loaded, self.chat, self._linears, head, sizes or SamplerSizes())
+        plan = choice.plan
+        self._trainer = Trainer(
+            self._loaded,
+            self._adapters,
+            head,
+            pass_tokens=None if plan is None else plan.pass_tokens,
+            segment_tokens=None if plan is None else plan.segment_tokens,
+        )
+        self._sampler = choice.build(self._loaded, self.chat, self._linears, head)
         self.capabilities = Capabilities(
             model=self._loaded.name,
             learns=True,

@@ -90,6 +90,10 @@ class Journal:
             )
         return [self._samples[sample_id] for sample_id in sample_ids]
 
+    def until(self, version: int) -> list[Sample]:
+        """The samples of that version and those before it."""
+        return [sample for sample in self._samples.values() if sample.version <= version]
+
     def in_order(self, sample_ids: Iterable[str]) -> list[Sample]:
         """Samples in the order in which they were drawn: ids are random, and sums are to be formed alike each time."""
         place = {sample_id: at for at, sample_id in enumerate(self._samples)}

@@ -93,7 +93,7 @@ class LocalPolicy:
                 home=home or settings.home,
                 sampler=sampler,
                 context_tokens=context_tokens,
-                sizes=SamplerSizes(max_rank=max_rank, lora_slots=lora_slots),
+                sizes=SamplerSizes(max_rank=max_rank, lora_slots=lora_slots, sessions=max_sessions),
             )
         except BaseException:
             if folder is not None:
@@ -216,8 +216,12 @@ class LocalPolicy:
         with self._using(session) as opened:
             return SessionInfo(session=session, version=opened.pin())
 
-    def restore(self, session: str) -> SessionInfo:
-        """Open a session from the state folder; see `Policy.restore`."""
+    def restore(self, session: str, *, version: int | None = None) -> SessionInfo:
+        """Open a session from the state folder, or take it back to a version; see `Policy.restore`."""
+        if version is not None:
+            checks.check_version(version)
+            self._check_running()
+            self._sessions.go_back(session, version)
         with self._using(session) as opened:
             return SessionInfo(session=session, version=opened.version)
 
@@ -262,7 +266,7 @@ class LocalPolicy:
     def _completion(self, request: "Request", sample: Sample) -> Completion:
         return Completion(
             sample_id=sample.sample_id,
-            text=request.stop.cut(self._engine.chat.decode(sample.ids)),
+            text=request.stop.cut(self._engine.chat.answer(sample.ids)),
             tokens=len(sample.ids),
             logprob=sample.mean_logprob,
             finish_reason=sample.finish,

@@ -32,7 +32,7 @@ class Metrics:
         self._tokens = Counter("pot_tokens", "Tokens: of prompts, and drawn.", ["kind"], registry=own)
         self._updates = Counter("pot_updates", "Calls of internalize by outcome.", ["outcome"], registry=own)
         self._canaries = Counter(
-            "pot_canaries", "Updates that moved weights, by the canary's verdict.", ["verdict"], registry=own
+            "pot_canaries", "Updates that would move weights, by the canary's verdict.", ["verdict"], registry=own
         )
         self._update_seconds = Histogram(
             "pot_update_seconds", "Seconds of an update that moved weights.", buckets=SECONDS, registry=own
@@ -57,6 +57,10 @@ class Metrics:
         if not receipt.skipped:
             self._canaries.labels(receipt.canary or "none").inc()
             self._update_seconds.observe(receipt.seconds)
+
+    def caught(self) -> None:
+        """Count an update that was refused because the sampler did not run it."""
+        self._canaries.labels("not_reached").inc()
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""

@@ -89,9 +89,8 @@ def load_model(
     """
     target = resolve_device(device)
     kind = resolve_dtype(dtype, target)
-    home = home or Path.home() / ".cache" / "policy-of-thoughts"
+    folder, name = locate_model(model, home or Path.home() / ".cache" / "policy-of-thoughts")
     with _quiet():
-        folder, name = _locate(model, home)
         network, tokenizer = _read_folder(folder, kind)
     _check_layers(network.config, name)
     own = _context_tokens(network.config, tokenizer, name)
@@ -104,6 +103,12 @@ def load_model(
         parameters=network.num_parameters(),
         folder=folder,
     )
+
+
+def locate_model(model: str, home: Path) -> tuple[Path, str]:
+    """The folder of a model, fetched or converted where it must be, and its name. Raises `ModelNotFoundError`."""
+    with _quiet():
+        return _locate(model, home)
 
 
 def resolve_device(device: str | None) -> torch.device:

@@ -4,12 +4,13 @@ A session's name inside the policy is the client's name and, behind an `@`, a di
 same name under two tokens is two sessions, and ownership needs no table: it outlives the server with the state folder.
 What the policy answers, errors too, is given back with the client's own name.
 
-Limits: without a token there is one owner. Who changes a token leaves its sessions behind, until they are too old.
+Limits: without a token there is one owner. Who changes a token leaves its sessions behind, until they are too old. A
+name too long to take the digest is kept, and listed, as a digest of its own.
 """
 
 import hashlib
 import hmac
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -57,14 +58,19 @@ class Owner:
         except PotError as error:
             if inside == name:
                 raise
-            raise type(error)(self._outside(error.message), value=self._outside(error.value)) from error
+            message, value = (_with(told, {inside: name, self._mark: ""}) for told in (error.message, error.value))
+            raise type(error)(message, value=value) from error
 
     @property
     def _mark(self) -> str:
         return "" if self.digest is None else f"@{self.digest}"
 
-    def _outside(self, told: Any) -> Any:
-        return told.replace(self._mark, "") if isinstance(told, str) and self._mark else told
+
+def _with(told: Any, changes: Mapping[str, str]) -> Any:
+    """A text with these put in for those; anything else as it is."""
+    for old, new in changes.items() if isinstance(told, str) else ():
+        told = told.replace(old, new)
+    return told
 
 
 def same_token(given: str, tokens: Sequence[str]) -> str | None:

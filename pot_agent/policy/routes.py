@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, Request, Response
 from starlette.convertors import StringConvertor, register_url_convertor
 
+from pot_agent.errors import AdapterNotSampledError
 from pot_agent.policy.api import (
     EXAMPLES,
     Closed,
@@ -124,18 +125,18 @@ class PolicyRoutes:
     async def internalize(self, request: Request, session: str, body: InternalizeBody) -> Response:
         """One GRPO update; the same call again gives the same receipt. Disconnecting cancels it between epochs."""
         grpo = body.grpo_config()
-        receipt = await self._in(
-            request,
-            session,
-            lambda name, cancel: self._policy.internalize(
-                name,
-                version=body.version,
-                rewards=body.rewards,
-                grpo=grpo,
-                teachers=body.teacher_messages(),
-                cancel=cancel,
-            ),
-        )
+
+        def update(name: str, cancel: Event) -> Receipt:
+            teachers = body.teacher_messages()
+            return self._policy.internalize(
+                name, version=body.version, rewards=body.rewards, grpo=grpo, teachers=teachers, cancel=cancel
+            )
+
+        try:
+            receipt = await self._in(request, session, update)
+        except AdapterNotSampledError:
+            self._metrics.caught()
+            raise
         self._metrics.updated(receipt)
         return WireResponse(receipt.to_dict())
 
@@ -143,9 +144,10 @@ class PolicyRoutes:
         """Keep the newest version until the session is closed, however many follow."""
         return _info(await self._in(request, session, lambda name, _: self._policy.snapshot(name)), session)
 
-    async def restore(self, request: Request, session: str) -> Response:
-        """Open a session from the state folder; the other calls do so by themselves."""
-        return _info(await self._in(request, session, lambda name, _: self._policy.restore(name)), session)
+    async def restore(self, request: Request, session: str, version: int | None = None) -> Response:
+        """Open a session from the state folder, as the other calls do by themselves; or take it back to a version."""
+        found = await self._in(request, session, lambda name, _: self._policy.restore(name, version=version))
+        return _info(found, session)
 
     async def close(self, request: Request, session: str) -> Response:
         """Drop a session: adapter, journal and folder; one that is not there is no error."""

@@ -1,8 +1,8 @@
 """`pot serve`: one policy behind HTTP, with the meaning and the errors that it has in process.
 
 Limits: one process, one model; without a state folder, sessions are gone when the server ends (their clients get
-`SessionNotFoundError`); no TLS. A client that vanishes stops its generation within a token, but its session stays until
-its lease ends.
+`SessionNotFoundError`); no TLS. A client that vanishes stops its generation within a token; its session goes within
+half a minute of the end of its lease.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pot_agent.errors import ConfigError, MissingExtraError, PotError
+from pot_agent.errors import ConfigError, MissingExtraError, PolicyUnavailableError, PotError
 from pot_agent.policy.base import Policy
 from pot_agent.policy.wire import check_token, is_loopback
 from pot_agent.settings import Settings
@@ -48,6 +48,12 @@ BODY_SECONDS = 30.0
 KEEP_ALIVE_SECONDS = 75
 """An idle connection lives longer here than in the client, so that a call never meets one that is being closed."""
 
+READY_SECONDS = 10.0
+"""A policy that takes longer to count the tokens of a word does not answer."""
+
+LOOK_SECONDS = 30.0
+"""How often sessions are looked at, so that those whose lease has ended go where nobody calls, too."""
+
 DRAIN_SECONDS = 30
 """After a signal to end, calls in flight have so long to finish; then they are cancelled."""
 
@@ -77,7 +83,9 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        looking = asyncio.create_task(_look_after(policy))
         yield
+        looking.cancel()
         calls.ending = True
         policy.shutdown()  # ends the calls that did not end in the time they had
         calls.close()
@@ -93,7 +101,7 @@ def create_app(
     _add_probes(app, policy, calls)
     _add_metrics(app, metrics)
     _add_refusals(app)
-    app.add_middleware(Door, tokens=known, max_body_bytes=max_body_bytes, body_seconds=body_seconds)
+    app.add_middleware(Door, tokens=known, max_body_bytes=max_body_bytes, body_seconds=body_seconds, most=2 * max_calls)
     app.add_middleware(Counted, metrics=metrics)
     app.state.calls = calls
     return app
@@ -183,6 +191,16 @@ def _load(settings: Settings) -> Policy:
     return LocalPolicy.from_settings(settings)
 
 
+async def _look_after(policy: Policy) -> None:
+    """Look at the sessions now and then, by which those that are unused for too long are let go."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        try:
+            await asyncio.to_thread(policy.list_sessions)
+        except PotError as error:
+            _log.warning("the sessions could not be looked at: %s", error)
+
+
 def _add_probes(app: FastAPI, policy: Policy, calls: Calls) -> None:
     @app.get("/health", response_model=Health, operation_id="health", tags=["server"])
     async def health() -> Response:
@@ -196,9 +214,14 @@ def _add_probes(app: FastAPI, policy: Policy, calls: Calls) -> None:
         operation_id="ready",
         tags=["server"],
     )
-    async def ready(request: Request) -> Response:
-        """The policy answers, and the server is not about to end."""
-        await calls.run(request, lambda _: policy.capabilities)
+    async def ready() -> Response:
+        """The policy answers, and the server is not about to end; one that has no place for a call now is ready."""
+        calls.check_open()
+        try:
+            await asyncio.wait_for(asyncio.to_thread(policy.count_tokens, "ready"), READY_SECONDS)
+        except Exception as error:
+            _log.warning("the policy does not answer: %s", str(error) or type(error).__name__)
+            raise PolicyUnavailableError("the policy does not answer; the server's log says why") from error
         return WireResponse({"status": "ready"})
 
 

@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from pot_agent.config import GrpoConfig, LoraConfig
-from pot_agent.errors import SampleError, SessionNotFoundError, VersionError
+from pot_agent.errors import RestoreError, SampleError, SessionNotFoundError, VersionError
 from pot_agent.policy.base import Receipt
 from pot_agent.policy.journal import Journal, Sample
 
@@ -107,6 +107,21 @@ class Session:
         """Let go of the versions that are neither among the newest nor pinned."""
         for old in [v for v in self.vectors if v <= self.version - KEPT_VERSIONS and v not in self.pinned]:
             del self.vectors[old]
+
+    def gone_back(self, version: int) -> "Session":
+        """The session at version 0 again, with its samples of that. Raises `RestoreError` for another version."""
+        if version != 0:
+            raise RestoreError(
+                f"session {self.name!r} cannot go back to version {version}: what an older version goes on from is "
+                "kept in a state folder alone (POT_STATE, or state_dir)",
+                value=version,
+            )
+        learned: dict[str, Any] = {"vectors": {}, "pinned": set(), "receipts": {}, "moments": None, "reference": None}
+        counters: dict[str, Any] = {"version": 0, "steps": 0, "steps_since_sync": 0, "calls": 0}
+        fresh = replace(self, **learned, **counters)
+        for sample in self.journal.until(0):
+            fresh.journal.add(sample)
+        return fresh
 
     def draft(self) -> "Session":
         """A copy for an update to change: nothing of it is the session's until it is adopted."""

@@ -118,6 +118,13 @@ class SessionFolder:
         with disk_errors(self._path):
             pin_checkpoint(self._version_path(version))
 
+    def go_back(self, version: int) -> None:
+        """Remove the versions after this one, the newest first; `restore` then drops their samples and receipts."""
+        found = [int(path.name) for path in (self._path / _VERSIONS).iterdir() if path.name.isdecimal()]
+        with disk_errors(self._path):
+            for later in sorted((one for one in found if one > version), reverse=True):
+                discard(self._version_path(later))
+
     def restore(self, device: torch.device) -> Restored:
         """All that it holds.
 

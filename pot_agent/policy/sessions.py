@@ -96,6 +96,27 @@ class Sessions:
                 self._open.pop(name, None)
                 self._expired.pop(name, None)
 
+    def go_back(self, name: str, version: int) -> None:
+        """Take a session back to a version that is kept; calls of it in flight end as if it had been closed."""
+        with self._doors:
+            session = self._find(name)
+            if session is None:
+                raise self._not_found(name)
+            session.vector_of(version)
+            if version == session.version:
+                return
+            with session.writing:
+                if session.folder is None:
+                    after = session.gone_back(version)
+                else:  # the disk alone has the moments: the next call restores from it
+                    session.folder.go_back(version)
+                    after = None
+                session.closed = True
+            with self._lock:
+                del self._open[name]
+            if after is not None:
+                self._add(after)
+
     def close_all(self) -> None:
         """End every session; folders stay, and other processes may have them from now on."""
         with self._doors, self._lock:

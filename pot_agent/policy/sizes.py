@@ -16,3 +16,5 @@ class SamplerSizes:
     """Adapters in one batch; those of more sessions take turns."""
     rows: int = 64
     """Completions in one batch; more wait."""
+    sessions: int = 64
+    """Sessions open at once."""

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from pot_agent.errors import ConfigError
 from pot_agent.policy.base import Message
-from pot_agent.policy.blocks import end_of_first_block
+from pot_agent.policy.blocks import THOUGHT_BEGINS, end_of_first_block
 from pot_agent.policy.models import LoadedModel
 
 logger = logging.getLogger(__name__)
@@ -30,6 +30,8 @@ class Chat:
         self._name = loaded.name
         self._specials = sorted({str(t) for t in loaded.tokenizer.all_special_tokens if len(str(t)) > 1}, key=len)
         self._said_plain = False
+        self.opening = self._opening()
+        """What the template has begun of the answer, and is part of its text: a reasoning model's `<think>`."""
         self.end_ids = _end_ids(loaded)
         if not self.end_ids:
             logger.warning("%s names no end-of-sequence token; completions end at max_tokens only", self._name)
@@ -57,6 +59,20 @@ class Chat:
         """Text of sampled ids, special tokens left out."""
         text = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return clean(str(text))
+
+    def answer(self, ids: Sequence[int]) -> str:
+        """Text of a whole completion, with what the template had begun of it."""
+        return self.opening + self.decode(ids)
+
+    def _opening(self) -> str:
+        if self._tokenizer.chat_template is None:
+            return ""
+        probe = [{"role": "user", "content": "."}]
+        try:
+            rendered = str(self._tokenizer.apply_chat_template(probe, tokenize=False, add_generation_prompt=True))
+        except Exception:  # what such a template refuses is said when it is given real messages
+            return ""
+        return f"{THOUGHT_BEGINS}\n" if rendered.rstrip().endswith(THOUGHT_BEGINS) else ""
 
     def _ids(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -100,7 +116,7 @@ class Stops:
         if any(stop in tail for stop in self._stop):
             return True
         fenced = self._end_at_block and ("`" in tail or "~" in tail)  # else the whole need not be looked at
-        return fenced and end_of_first_block(self._chat.decode(ids)) is not None
+        return fenced and end_of_first_block(self._chat.answer(ids)) is not None
 
     def cut(self, text: str) -> str:
         """The text before the first stop string, and up to the end of its block where one ends it."""

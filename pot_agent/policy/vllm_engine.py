@@ -10,7 +10,6 @@ Limits: the processes are spawned, so a script that builds a policy with this sa
 import asyncio
 import contextlib
 import logging
-import os
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pot_agent.errors import ConfigError, MissingExtraError, PolicyError, PolicyUnavailableError
+from pot_agent.settings import set_where_unset
 
 logger = logging.getLogger(__name__)
 
@@ -208,10 +208,10 @@ def engine_arguments(options: VllmOptions) -> dict[str, Any]:
 
 def _prepare() -> None:
     """What vLLM reads from the environment, where the user has not said otherwise."""
-    defaults = {
-        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # this process has threads, and CUDA
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_LOGGING_LEVEL": "WARNING",
-    }
-    for name, value in defaults.items():
-        os.environ.setdefault(name, value)
+    set_where_unset(
+        {
+            "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # this process has threads, and CUDA
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_LOGGING_LEVEL": "WARNING",
+        }
+    )

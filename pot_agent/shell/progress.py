@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pot_agent import tree as thought_tree
+from pot_agent.changes import changed
 
 
 @dataclass
@@ -51,6 +52,7 @@ class Progress:
     solution: dict[str, Any] = field(default_factory=dict)
     """Empty until the run has ended."""
     _sampling_since: float | None = None
+    _tree: list[Any] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
@@ -85,7 +87,8 @@ class Progress:
         update = update or {}
         if "tier" in update:
             self.tier = update["tier"]
-        if tree := update.get("tree"):
+        if written := update.get("tree"):
+            tree = self._tree = changed(self._tree, [written])
             self.frontier = [{"index": index, **tree[index]} for index in thought_tree.frontier(tree)[:6]]
             index = thought_tree.best(tree)
             self.best = None if index is None else tree[index]["reward"]

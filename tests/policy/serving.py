@@ -55,8 +55,8 @@ def free_port() -> int:
 class WatchedPolicy(LocalPolicy):
     """The real policy at a pace at which a test can act: it tells when it samples, and how that ended."""
 
-    def __init__(self, model: Path, *, token_seconds: float = 0.02) -> None:
-        super().__init__(str(model))
+    def __init__(self, model: Path, *, token_seconds: float = 0.02, **options: Any) -> None:
+        super().__init__(str(model), **options)
         self.token_seconds = token_seconds
         self.sampling = Event()
         self.outcomes: Queue[tuple[str, int]] = Queue()

@@ -116,6 +116,7 @@ def test_a_prompt_beyond_the_context_names_the_limit(policy: Policy) -> None:
         {"n": 0},
         {"temperature": -0.1},
         {"temperature": float("nan")},
+        {"temperature": 1e-38},
         {"max_tokens": 0},
         {"stop": [""]},
     ],

@@ -1,15 +1,9 @@
 """A graph goes on with its adapter after the policy server was killed and started again."""
 
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
@@ -19,46 +13,18 @@ from pot_agent.errors import PolicyUnavailableError
 from pot_agent.policy.base import Completion
 from pot_agent.policy.client import HttpPolicy
 from pot_agent.policy.local import LocalPolicy
+from tests.policy.real_server import Process, real_server
 from tests.policy.serving import free_port
 from tests.test_end_to_end import PROBLEM, Lowness
 from tests.tiny import make_tiny_model
 
-ROOT = Path(__file__).parents[2]
 CONFIG = PotConfig.quick(iterations=3, max_new_tokens=12, max_prompt_tokens=480, grpo=GrpoConfig(learning_rate=1e-2))
-
-
-@contextmanager
-def server(model: Path, state: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
-    """`pot serve --state`, ready; killed at the end of the block, if not before."""
-    options = ["serve", "--model", str(model), "--port", str(port), "--state", str(state)]
-    process = subprocess.Popen(
-        [sys.executable, "-c", "from pot_agent.cli import main; main()", *options],
-        cwd=ROOT,
-        env={**os.environ, "POT_THREADS": "1"},
-    )
-    try:
-        deadline = time.monotonic() + 120
-        while not _is_ready(port):
-            assert process.poll() is None, "the server ended"
-            assert time.monotonic() < deadline, "the server was not ready"
-            time.sleep(0.1)
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _is_ready(port: int) -> bool:
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/ready").status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 class KillsItsServer(HttpPolicy):
     """The real client; the server is killed just before its n-th group is asked for."""
 
-    victim: "subprocess.Popen[bytes] | None" = None
+    victim: Process | None = None
     groups_left = 0
 
     def sample(self, session: str, **arguments: Any) -> list[Completion]:
@@ -86,13 +52,13 @@ def test_a_graph_goes_on_after_its_server_was_killed(tmp_path: Path, sandbox: An
         undisturbed = _run(create_pot_agent(policy, sandbox, config=CONFIG, reward=Lowness()), PROBLEM)
     state, port = tmp_path / "state", free_port()
     with KillsItsServer(f"http://127.0.0.1:{port}") as client:
-        with server(model, state, port) as process:
+        with real_server(model, port, state=state) as process:
             graph = create_pot_agent(client, sandbox, config=CONFIG, reward=Lowness(), checkpointer=InMemorySaver())
             client.victim, client.groups_left = process, group
             with pytest.raises(PolicyUnavailableError):
                 _run(graph, PROBLEM)
         assert len(_kinds(state)) == 1
-        with server(model, state, port):
+        with real_server(model, port, state=state):
             solution = _run(graph, None)
             assert _kinds(state) == []  # the run has ended, and its adapter with it
     assert solution == undisturbed

@@ -6,6 +6,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -116,6 +117,27 @@ def test_a_loss_that_overflows_is_skipped_and_nothing_moves(own: LocalPolicy) ->
     assert (receipt.version, inner.version, inner.steps, receipt.steps) == (1, 1, 3, 0)
     assert inner.moments is moments
     assert learn(own, session, version=1, seed=5).version == 2
+
+
+@pytest.mark.parametrize(
+    ("lora", "grpo"),
+    [
+        ({"alpha": 1e30}, {}),
+        ({}, {"learning_rate": 1e30, "adam_betas": (0.999999, 0.999999)}),
+        ({}, {"learning_rate": 1e30, "weight_decay": 1e300}),
+        ({}, {"loss_normalisation": "constant", "constant_length": 2**63 - 1}),
+    ],
+    ids=str,
+)
+def test_the_largest_numbers_that_are_allowed_move_weights_or_are_skipped(
+    own: LocalPolicy, lora: dict[str, Any], grpo: dict[str, Any]
+) -> None:
+    session = _opened(own, "s", LoraConfig(rank=2, **lora))
+    group = own.sample(session, version=0, messages=ASK, n=2, max_tokens=4, temperature=1.0)
+    rewards = {sample.sample_id: float(index == 0) for index, sample in enumerate(group)}
+    receipt = own.internalize(session, version=0, rewards=rewards, grpo=GrpoConfig(**grpo))
+    assert receipt.version == (0 if receipt.skipped else 1)
+    assert own.sample(session, version=receipt.version, messages=ASK, n=1, max_tokens=2)
 
 
 def test_a_cancel_between_epochs_keeps_version_and_moments(own: LocalPolicy) -> None:

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
-from pot_agent.errors import PolicyBusyError, PolicyUnavailableError, SampleError
+from pot_agent.errors import AdapterNotSampledError, PolicyBusyError, PolicyUnavailableError, SampleError
 from pot_agent.policy.base import Policy
 from pot_agent.policy.client import HttpPolicy
 from pot_agent.policy.local import LocalPolicy
@@ -20,6 +20,7 @@ from pot_agent.policy.patience import Patient
 from pot_agent.policy.server import create_app
 from tests.policy.contract import ASK, GRPO, draw, learn, opened
 from tests.policy.serving import WatchedPolicy, serving
+from tests.policy.test_canary import plant
 
 
 def metrics(url: str) -> dict[tuple[str, ...], float]:
@@ -52,6 +53,19 @@ def test_the_metrics_are_what_was_done(tiny: Path) -> None:
     assert found["pot_update_seconds_count",] == 1
     assert found["pot_sessions",] == 1
     assert found["pot_calls_in_flight",] == 0
+
+
+def test_an_update_that_the_sampler_does_not_run_is_counted(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = LocalPolicy(str(tiny), threads=1)
+    plant(monkeypatch, local, lambda vector: None)
+    with serving(local) as url, HttpPolicy(url) as policy:
+        session = opened(policy)
+        with pytest.raises(AdapterNotSampledError):
+            learn(policy, session)
+        found = metrics(url)
+        assert policy.snapshot(session).version == 0
+    assert found["pot_canaries_total", "not_reached"] == 1
+    assert ("pot_updates_total", "moved") not in found
 
 
 def test_no_label_is_the_clients_to_choose(tiny: Path) -> None:

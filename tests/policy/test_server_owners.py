@@ -82,8 +82,16 @@ def test_no_answer_and_no_error_shows_the_name_inside(url: str) -> None:
         httpx.post(f"{url}/v1/sessions/none/snapshot", headers=headers),
         httpx.post(f"{url}/v1/sessions/mine/snapshot", headers=headers),
         httpx.get(f"{url}/v1/sessions", headers=headers),
+        httpx.post(
+            f"{url}/v1/sessions/mine/sample",
+            headers=headers,
+            json={"version": 0, "messages": ASK, "max_tokens": 2},
+            timeout=30,
+        ),
+        httpx.post(f"{url}/v1/sessions/mine/score", headers=headers, json={"version": 0, "sample_ids": ["mine@x-1"]}),
     ]
-    assert [answer.status_code for answer in answers] == [200, 409, 404, 200, 200]
+    assert [answer.status_code for answer in answers] == [200, 409, 404, 200, 200, 200, 422]
+    assert "'mine@x-1'" in answers[-1].json()["message"]
     assert not any(mark in answer.text for answer in answers)
 
 
@@ -93,8 +101,10 @@ def test_every_name_that_may_be_is_kept_apart(alice: HttpPolicy, bob: HttpPolicy
         assert policy.open(name).session == name
         assert policy.snapshot(name).session == name
         policy.close(name)
-        with pytest.raises(SessionNotFoundError):
+        with pytest.raises(SessionNotFoundError) as gone:
             policy.snapshot(name)
+        assert gone.value.value == name
+        assert repr(name) in gone.value.message
 
 
 def test_ownership_outlives_the_server(tiny: Path, state: Path) -> None:
