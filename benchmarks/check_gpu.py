@@ -24,7 +24,7 @@ from pathlib import Path
 
 import torch
 from gpu_checks import CHECKS, many_sessions
-from gpu_figures import peak_of_this_process
+from gpu_figures import count_from_here
 from gpu_subject import CheckFailedError, CheckSkippedError, Load, Subject
 from random_model import SHAPES, random_model
 from rich.console import Console
@@ -190,7 +190,7 @@ def subject_of(sampler: SamplerKind, options: argparse.Namespace, checking: Chec
     context = 2 * (load.prompt + load.completion)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    before = peak_of_this_process()
+    before = count_from_here()
     policy = LocalPolicy(
         model,
         device=str(device),

@@ -4,6 +4,7 @@ Limits: times are of one run; what is compared with the plan is what torch alloc
 """
 
 import time
+from pathlib import Path
 
 import torch
 from gpu_subject import LORA, CheckFailedError, Subject
@@ -97,9 +98,19 @@ def reckoned_for(subject: Subject) -> int:
 
 
 def peak_of_this_process() -> int:
-    """The most that this process has held of main memory so far, in bytes."""
-    with open("/proc/self/status") as lines:
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    """The most that this process has held of main memory since `count_from_here`, in bytes."""
+    return _status("VmHWM")
+
+
+def count_from_here() -> int:
+    """Let the peak be counted from here; what is held now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 def _peak(subject: Subject) -> float | None:

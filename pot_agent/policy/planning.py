@@ -15,6 +15,7 @@ from pot_agent.errors import ModelNotFoundError
 from pot_agent.policy.footprint import Footprint, footprint_of
 from pot_agent.policy.machine_memory import MachineMemory, memory_of
 from pot_agent.policy.memory_plan import (
+    AMPLE_CONTEXT,
     LONGEST_COMPLETION,
     PROCESS_BYTES,
     MemoryPlan,
@@ -69,12 +70,17 @@ def plan_for(
 
 
 def first_that_fits(plans: Iterable[MemoryPlan]) -> MemoryPlan:
-    """What `auto` means: the first of these plans that fits, else the last. Give them lazily; there must be one."""
+    """What `auto` means: the first of these plans that fits with an ample context; else that with the longest.
+
+    Where none fits, the last. Give them lazily; there must be one.
+    """
+    scarce: list[MemoryPlan] = []
     for found in plans:
-        if found.fits:
+        if found.fits and found.wish.context_tokens >= min(AMPLE_CONTEXT, found.wish.footprint.context_tokens):
             return found
-        logger.info("the sampler %s does not fit", found.wish.sampler)
-    return found
+        scarce += [found] if found.fits else []
+        logger.info("the sampler %s %s", found.wish.sampler, "has little room" if found.fits else "does not fit")
+    return max(scarce, key=lambda one: one.wish.context_tokens) if scarce else found
 
 
 def read_footprint(folder: Path) -> Footprint:

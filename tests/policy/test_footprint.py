@@ -168,12 +168,19 @@ def test_a_folder_without_a_configuration_is_an_error_that_names_it(tmp_path: Pa
         read_footprint(tmp_path)
 
 
-def test_auto_takes_vllm_where_it_fits_and_transformers_where_it_does_not() -> None:
-    def chosen(gib: int) -> str:
+def test_auto_takes_vllm_where_it_fits_with_room_and_transformers_where_it_does_not() -> None:
+    def chosen(gib: int, context: int | None) -> tuple[str, int]:
         memory = MachineMemory(gib * GIB, gib * GIB)
         there, sizes = (torch.device("cuda"), torch.bfloat16), SamplerSizes(max_rank=8)
         kinds: tuple[SamplerKind, ...] = ("vllm", "transformers")
-        plans = (plan_for(MODELS["Qwen3-4B"], *there, kind, sizes, 4096, 8, memory=memory) for kind in kinds)
-        return first_that_fits(plans).wish.sampler
+        plans = (plan_for(MODELS["Qwen3-4B"], *there, kind, sizes, context, 8, memory=memory) for kind in kinds)
+        wish = first_that_fits(plans).wish
+        return wish.sampler, wish.context_tokens
 
-    assert (chosen(24), chosen(40)) == ("transformers", "vllm")
+    assert chosen(24, 4096) == ("transformers", 4096)
+    assert chosen(40, 4096) == ("vllm", 4096)
+    assert chosen(24, 768) == ("vllm", 768)  # what was asked for fits twice
+    sampler, context = chosen(24, None)
+    assert sampler == "transformers"  # vllm would fit with a context of 768
+    assert context >= 4096
+    assert chosen(80, None)[0] == "vllm"
