@@ -30,7 +30,7 @@ from random_model import SHAPES, random_model
 from rich.console import Console
 from rich.table import Table
 
-from pot_agent.errors import CancelledError
+from pot_agent.errors import CancelledError, DoesNotFitError
 from pot_agent.policy.local import LocalPolicy
 from pot_agent.policy.memory_plan import MemoryPlan, SamplerKind
 from pot_agent.policy.models import resolve_device, resolve_dtype
@@ -41,6 +41,8 @@ FULL = Load(widths=(1, 3, 8, 16), prompt=1024, new_tokens=128, group=3, completi
 QUICK = Load(widths=(1, 3), prompt=96, new_tokens=16, group=3, completion=24, versions=2, sessions=4)
 SIZES = SamplerSizes(max_rank=8, lora_slots=2)
 """Fewer slots than the sessions that sample at once."""
+LEAST_CONTEXT = 512
+"""The prompt of `versions` and what is drawn after it have room."""
 VLLM_SECONDS = 120.0
 """Time that must be left for vllm to be begun: it takes one minute or two to load."""
 GRACE_SECONDS = 30.0
@@ -86,7 +88,7 @@ class Checking:
                 result, text = "PASS", work()
             except CancelledError:
                 text = "the time was over while it ran"
-            except CheckSkippedError as reason:
+            except (CheckSkippedError, DoesNotFitError) as reason:  # a plan that refuses is no fault
                 text = str(reason)
             except CheckFailedError as reason:
                 result, text = "FAIL", str(reason)
@@ -187,7 +189,7 @@ def subject_of(sampler: SamplerKind, options: argparse.Namespace, checking: Chec
     dtype = resolve_dtype(options.dtype, device)
     load = QUICK if options.quick else FULL
     model = options.model or str(made(options, device, dtype, folder))
-    context = 2 * (load.prompt + load.completion)
+    context = max(LEAST_CONTEXT, 4 * (load.prompt + load.completion) // 3)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     before = count_from_here()

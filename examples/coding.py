@@ -2,27 +2,28 @@
 
 from graphs.coding_agent import graph
 
-FILE = '''"""Shapes."""
+FILE = '''"""Numbers."""
 
-import math
-
-
-def area(radius):
-    return math.pi * radius**2
+LIMIT = 100
 
 
-def is_round(corners):
-    """Whether a shape with that many corners is round: it has none."""
+def is_even(n):
+    """Whether the integer n is even."""
     raise NotImplementedError
 
 
-def test_area():
-    assert abs(area(1) - math.pi) < 1e-9
+def evens(numbers):
+    """The even numbers below LIMIT, in their order."""
+    return [n for n in numbers if n < LIMIT and is_even(n)]
 
 
-def test_is_round():
-    assert is_round(0) is True
-    assert is_round(4) is False
+def test_is_even():
+    assert is_even(4) is True
+    assert is_even(7) is False
+
+
+def test_evens():
+    assert evens([1, 2, 104, 6]) == [2, 6]
 '''
 
 if __name__ == "__main__":

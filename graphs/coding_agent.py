@@ -108,7 +108,7 @@ def specify(state: Coding) -> Coding:
     return {
         "target": target,
         "problem": "\n\n".join(part for part in parts if part),
-        "tests": file.assertions,
+        "tests": file.assertions(target),
         "entry_point": target,
         "starter_code": f"{file.helpers(target)}\n\n{file.stub_of(target)}\n",
         "setup": file.setup,

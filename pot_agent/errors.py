@@ -124,6 +124,12 @@ class AdapterNotSampledError(PolicyError, AssertionError):
     code = "adapter_not_sampled"
 
 
+class NotFiniteError(PolicyError, ArithmeticError):
+    """The model's logits are not numbers: its type is too narrow, or an adapter is ruined."""
+
+    code = "not_finite"
+
+
 class CannotLearnError(PolicyError, NotImplementedError):
     """Learning was asked of a policy that has no weights to train."""
 

@@ -17,7 +17,8 @@ echo "setup: making .venv-studio (a minute or two; torch is the largest part)"
 if [ -n "${TORCH_INDEX:-}" ]; then
     .venv-studio/bin/python -m pip install --quiet -c constraints/local.txt --index-url "$TORCH_INDEX" torch
 fi
-.venv-studio/bin/python -m pip install --quiet -c constraints/local.txt -c constraints/studio.txt --editable '.[local,studio]' ||
+grep -v '^jsonschema_rs' constraints/local.txt > .venv-studio/local.txt  # langgraph-api wants an older one
+.venv-studio/bin/python -m pip install --quiet -c .venv-studio/local.txt -c constraints/studio.txt --editable '.[local,studio]' ||
     fail "pip could not install the packages named above; on a machine without a GPU try: TORCH_INDEX=https://download.pytorch.org/whl/cpu make studio"
 .venv-studio/bin/pot setup
 printf '%s' "$wanted" > "$stamp"

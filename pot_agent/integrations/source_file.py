@@ -21,6 +21,7 @@ from pot_agent.values import shorten
 _TEST = "test_"
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+_BLOCKS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,16 +66,19 @@ class SourceFile:
         lines = [f"line {node.lineno}" for node in self.tree.body if isinstance(node, ast.Assert)]
         return [name for name in (*functions, *lines) if name not in self.tests]
 
-    @cached_property
-    def assertions(self) -> list[str]:
-        """The tests in the smallest parts that can be run alone: each assertion of a test of nothing else."""
+    def assertions(self, function: str) -> list[str]:
+        """The tests that come to `function`, in the smallest parts that can be run alone; all where none seems to.
+
+        A test of nothing but assertions is taken apart. One that leaves the function out would be passed by anything.
+        """
         found: list[str] = []
         for name, code in self.tests.items():
             parsed = ast.parse(code).body[0]
             body = _after_docstring(parsed) if isinstance(parsed, ast.FunctionDef) else [parsed]
             plain = all(isinstance(statement, ast.Assert) for statement in body)
             found += [ast.unparse(statement) for statement in body] if plain else [self.tests[name]]
-        return [code for code in found if self._uses_the_file(code)]
+        found = [code for code in found if self._uses_the_file(code)]
+        return [code for code in found if function in _reached(names_in(ast.parse(code)), self.tree.body)] or found
 
     @cached_property
     def functions(self) -> list[Function]:
@@ -156,9 +160,9 @@ class SourceFile:
         if not any(_defines(node, function) for node in body):
             raise ProblemError(f"there is no function {function} in this program: {shorten(program)}", value=program)
         here = set().union(*(names_bound(node) for node in self.tree.body)) - {function}
-        wanted = [node for node in body if _is_kept(node) and not names_bound(node) & (here | {function})]
-        brought = [node for node in body if node in wanted or _defines(node, function)]
-        written = _unparsed(brought).rstrip("\n")
+        needed = _reached({function}, body) - here
+        brought = [node for node in body if (_is_kept(node) or _defines(node, function)) and names_bound(node) & needed]
+        written = _spaced(brought)
         span = self._span(function)
         if span is None:
             at = self._before_tests()
@@ -229,6 +233,25 @@ def _after_docstring(node: Function) -> list[ast.stmt]:
     first = node.body[0]
     documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
     return node.body[1:] if documented and isinstance(first.value.value, str) else node.body  # type: ignore[attr-defined]
+
+
+def _reached(names: set[str], body: list[ast.stmt]) -> set[str]:
+    """The names, and all that the statements which bind them use, and so on."""
+    reached: set[str] = set()
+    while names - reached:
+        name = (names - reached).pop()
+        reached.add(name)
+        names = names.union(*(names_in(node) for node in body if name in names_bound(node)))
+    return reached
+
+
+def _spaced(nodes: list[ast.stmt]) -> str:
+    """The statements, with two empty lines around functions and classes, as people write them."""
+    text = ""
+    for before, node in zip([None, *nodes], nodes, strict=False):
+        is_definition = isinstance(node, _BLOCKS) or isinstance(before, _BLOCKS)
+        text += f"{'' if before is None else chr(10) * (3 if is_definition else 1)}{ast.unparse(node)}"
+    return text
 
 
 def _unparsed(nodes: list[ast.stmt]) -> str:

@@ -10,8 +10,10 @@ are formed in another order, so that equal seeds give equal samples only to roun
 others wait for it.
 """
 
+import atexit
 import threading
 import time
+import weakref
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -32,6 +34,16 @@ MOST_ROWS = 64
 """Rows in one batch; requests beyond it wait, in order."""
 
 
+_all: "weakref.WeakSet[Batcher]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """An interpreter that ends stops its daemon threads wherever they are, and torch's code does not survive that."""
+    for batcher in list(_all):
+        batcher.close()
+
+
 @dataclass(eq=False)
 class _Job:
     """One request on its way."""
@@ -49,14 +61,16 @@ class _Job:
 class Batcher:
     """Draws requests together. Thread-safe; callers wait in `draw`, one thread of its own does the work."""
 
-    def __init__(self, sampler: Sampler, turns: Turns) -> None:
+    def __init__(self, sampler: Sampler, turns: Turns, *, most_rows: int = MOST_ROWS) -> None:
         self._sampler = sampler
         self._turns = turns
+        self._most_rows = most_rows
         self._waiting: deque[_Job] = deque()
         self._active: list[_Job] = []
         self._news = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
+        _all.add(self)
 
     def draw(self, request: Request, layout: AdapterLayout | None, vector: Tensor | None) -> list[Drawn]:
         """Draw `request.n` completions of one prompt from a version; from the base where either is None."""
@@ -124,7 +138,7 @@ class Batcher:
         while True:
             with self._news:
                 rows = sum(job.request.n for job in self._active)
-                if not self._waiting or (self._active and rows + self._waiting[0].request.n > MOST_ROWS):
+                if not self._waiting or (self._active and rows + self._waiting[0].request.n > self._most_rows):
                     return
                 job = self._waiting.popleft()
             try:

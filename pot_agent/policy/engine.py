@@ -16,7 +16,7 @@ from pot_agent.config import GrpoConfig, LoraConfig
 from pot_agent.errors import ContextLengthError
 from pot_agent.policy.adapters import AdapterLayout, Adapters, layout_of, linear_layers
 from pot_agent.policy.base import Capabilities
-from pot_agent.policy.batching import Batcher
+from pot_agent.policy.batching import MOST_ROWS, Batcher
 from pot_agent.policy.canary import PROMPT_TOKENS, TOKENS, Canary, judge
 from pot_agent.policy.choice import choose
 from pot_agent.policy.fingerprint import digest_of, weights_of
@@ -82,6 +82,9 @@ class Engine:
         head = head_of(network)
         self._batcher: Batcher | None = None
         plan = choice.plan
+        self.most_sessions = None if plan is None else plan.sessions
+        """Sessions that the memory has room for, where that was reckoned."""
+        self._most_rows = MOST_ROWS if plan is None else min(MOST_ROWS, max(1, plan.kv_rows))
         self._trainer = Trainer(
             self._loaded,
             self._adapters,
@@ -112,7 +115,7 @@ class Engine:
         if self._sampler.concurrent:
             return self.draw
         if batch and isinstance(self._sampler, TransformersSampler) and self._sampler.joins:
-            self._batcher = Batcher(self._sampler, turns)
+            self._batcher = Batcher(self._sampler, turns, most_rows=self._most_rows)
             return self._batcher.draw
 
         def in_turn(request: Request, layout: AdapterLayout | None, vector: Tensor | None) -> list[Drawn]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pot_agent.config import GrpoConfig
-from pot_agent.errors import CannotLearnError
+from pot_agent.errors import CannotLearnError, NotFiniteError
 from pot_agent.policy.base import Receipt
 from pot_agent.policy.journal import trainable_group
 from pot_agent.policy.session import Session
@@ -51,10 +51,14 @@ def learn(
         skipped, phases = update.skipped, update.phases
         if update.vector is not None and update.moments is not None:
             before = time.monotonic()
-            canary = engine.canary(session, update, samples[0], check)
-            phases = {**phases, "canary": time.monotonic() - before}
-            flops = engine.flops(session, samples, update, taught)
-            session.commit(update.vector, update.moments, len(update.losses), grpo)
+            try:
+                canary = engine.canary(session, update, samples[0], check)
+            except NotFiniteError:
+                skipped = "not finite: what the model says under the adapter after the step; phi_t is kept"
+            else:
+                phases = {**phases, "canary": time.monotonic() - before}
+                flops = engine.flops(session, samples, update, taught)
+                session.commit(update.vector, update.moments, len(update.losses), grpo)
     return Receipt(
         digest=digest,
         version=session.version,

@@ -100,7 +100,9 @@ class LocalPolicy:
                 folder.release()
             raise
         store = None if folder is None else store_of(folder, self._engine)
-        self._sessions = Sessions(most=max_sessions, lease_seconds=lease_seconds, store=store)
+        self._sessions = Sessions(
+            most=min(max_sessions, self._engine.most_sessions or max_sessions), lease_seconds=lease_seconds, store=store
+        )
         self._turns, self._max_samples = Turns(), max_samples
         self._drawer = self._engine.drawer(self._turns, batch=batch)
         self._shut = threading.Event()

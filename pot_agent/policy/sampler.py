@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pot_agent.errors import PolicyError
+from pot_agent.errors import NotFiniteError
 from pot_agent.policy.adapters import AdapterLayout
 from pot_agent.policy.base import FinishReason
 from pot_agent.policy.decoding import Decoder, FastForward
@@ -44,7 +44,7 @@ class Drawn:
     def take(self, token: int, logprob: float, request: "Request", end_ids: frozenset[int]) -> bool:
         """Append a token that was drawn; whether the completion ends with it. Raises for one that is no number."""
         if logprob != logprob or logprob == float("-inf"):
-            raise PolicyError(
+            raise NotFiniteError(
                 f"the model's logits are not finite after {len(self.ids)} tokens; load it in float32 or bfloat16 "
                 "(POT_DTYPE)",
                 value=token,

@@ -113,6 +113,7 @@ def serve(settings: Settings, *, policy: Policy | None = None, log_level: str = 
     The address and the token are checked, and the port is taken, before any weights are loaded.
     """
     sock = listen(settings)
+    _show_logs(log_level)
     try:
         served = _load(settings) if policy is None else policy
         app = create_app(
@@ -133,6 +134,14 @@ def serve(settings: Settings, *, policy: Policy | None = None, log_level: str = 
         _Server(config, served).run(sockets=[sock])
     finally:
         sock.close()
+
+
+def _show_logs(level: str) -> None:
+    """What the package says, the memory plan for one, on standard error; nothing where somebody has set logging up."""
+    package = logging.getLogger("pot_agent")
+    if not package.hasHandlers():
+        package.addHandler(logging.StreamHandler())
+        package.setLevel(level.upper())
 
 
 class _Server(uvicorn.Server):

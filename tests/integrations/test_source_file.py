@@ -59,11 +59,19 @@ def test_each_test_is_read_and_those_that_cannot_be_run_are_named() -> None:
     assert file.setup == "import math\nLIMIT = 3\n"
 
 
-def test_tests_of_nothing_but_assertions_are_taken_apart() -> None:
-    assertions = SourceFile.parse(FILE).assertions
+def test_tests_of_nothing_but_assertions_are_taken_apart_and_those_of_other_functions_left_out() -> None:
+    assertions = SourceFile.parse(FILE).assertions("shorten")
     assert assertions[:2] == ["assert shorten('abcdef') == 'abc'", "assert shorten(' a ') == 'a'"]
     assert "for text in" in assertions[2]
-    assert len(assertions) == 5
+    assert len(assertions) == 4
+    assert "assert helper(' x ') == 'x'" in SourceFile.parse(FILE).assertions("helper")
+
+
+def test_a_test_that_comes_to_the_function_by_way_of_another_counts() -> None:
+    text = (
+        "def evens(ns):\n    return [n for n in ns if even(n)]\n\n\nassert evens([2]) == [2]\nassert evens([]) == []\n"
+    )
+    assert len(SourceFile.parse(text).assertions("even")) == 2
 
 
 @pytest.mark.parametrize(
@@ -110,17 +118,19 @@ def test_a_missing_function_is_put_before_the_tests() -> None:
     assert SourceFile.parse(written).tests
 
 
-def test_what_a_program_brings_along_is_kept_where_the_file_lacks_it() -> None:
+def test_what_a_program_brings_along_is_kept_where_the_function_needs_it_and_the_file_lacks_it() -> None:
     program = (
-        "import re\nimport math\ndef helper(text):\n    return 'mine'\ndef other():\n    return 1\n"
-        f"{GOOD}\ndef test_shorten():\n    pass\nprint(shorten('x'))\nassert other()\n"
+        "import re\nimport json\nimport math\nSIZE = 3\ndef helper(text):\n    return 'mine'\n"
+        "def cut(text):\n    return re.sub('x', '', text)[:SIZE]\ndef unused():\n    return 1\n"
+        "def shorten(text):\n    return cut(helper(text))\n"
+        "def test_shorten():\n    pass\nprint(shorten('x'))\nassert unused()\n"
     )
     written = SourceFile.parse(FILE).with_function("shorten", program)
-    assert "import re" in written
-    assert "def other" in written
+    assert "import re\nSIZE = 3\n\n\ndef cut(text):" in written
+    assert "\n\n\ndef shorten(text):\n    return cut(helper(text))\n\n\ndef test_shorten" in written
     assert written.count("def helper") == written.count("import math") == written.count("def test_shorten") == 1
-    assert "mine" not in written
-    assert "print(shorten('x'))" not in written
+    for left in ("mine", "unused", "json", "print(shorten('x'))"):
+        assert left not in written
 
 
 @pytest.mark.parametrize("program", ["", "def other():\n    pass\n", "def shorten(: no", "class shorten: pass"])

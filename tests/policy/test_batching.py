@@ -48,11 +48,11 @@ def alone(engine: Engine, asked: list[tuple[Request, Tensor | None]]) -> list[li
 
 
 def together(
-    engine: Engine, asked: list[tuple[Request, Tensor | None]], turns: Turns | None = None
+    engine: Engine, asked: list[tuple[Request, Tensor | None]], turns: Turns | None = None, most_rows: int = 64
 ) -> list[list[Drawn]]:
     """Drawn by one batch: all of them wait when it starts."""
     turns = turns or Turns()
-    batcher = Batcher(engine._sampler, turns)  # type: ignore[arg-type]
+    batcher = Batcher(engine._sampler, turns, most_rows=most_rows)  # type: ignore[arg-type]
     try:
         with ThreadPoolExecutor(len(asked)) as threads:
             with turns.taken():
@@ -78,12 +78,9 @@ def test_requests_drawn_together_are_those_drawn_alone(exact: Engine) -> None:
     assert_equal(together(exact, asked), alone(exact, asked), 1e-10)
 
 
-def test_requests_beyond_the_batch_wait_and_are_drawn_all_the_same(
-    exact: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batching, "MOST_ROWS", 4)
+def test_requests_beyond_the_batch_wait_and_are_drawn_all_the_same(exact: Engine) -> None:
     asked = requests(exact, 7)
-    assert_equal(together(exact, asked), alone(exact, asked), 1e-10)
+    assert_equal(together(exact, asked, most_rows=4), alone(exact, asked), 1e-10)
 
 
 def test_a_request_alone_is_bit_for_bit_what_it_is_without_a_batch(tiny: Path, tmp_path: Path) -> None:

@@ -16,6 +16,9 @@ from rich.console import Console
 
 from pot_agent.errors import PolicyError
 from pot_agent.policy.local import LocalPolicy
+from pot_agent.policy.machine_memory import MachineMemory
+from pot_agent.policy.planning import plan_for
+from scripts.draw_sizes import MODELS
 
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 CHECKS = ["load", "contract", "gap", "canary", "two_sessions", "versions", "speed", "update", "base", "memory"]
@@ -117,6 +120,24 @@ def test_more_memory_than_was_reckoned_fails(script: ModuleType, subject: Any, m
     monkeypatch.setattr(gpu_figures, "peak_of_this_process", lambda: 10 * 2**30)
     with pytest.raises(gpu_figures.CheckFailedError, match=r"10\.00 GiB at most"):
         gpu_figures.memory(subject)
+
+
+def test_a_model_that_the_plan_refuses_is_skipped_with_what_would_fit(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def small(*_: object, **__: object) -> None:
+        there = MachineMemory(8 * 2**30, 8 * 2**30)
+        plan_for(
+            MODELS["Qwen3-4B"], torch.device("cuda"), torch.bfloat16, "vllm", script.SIZES, 4096, 4, memory=there
+        ).check()
+
+    out = tmp_path / "rows.json"
+    monkeypatch.setattr(script, "LocalPolicy", small)
+    monkeypatch.setattr(sys, "argv", ["check_gpu.py", "--device", "cpu", "--quick", "--out", str(out)])
+    assert script.main() == 0
+    rows = [row for row in json.loads(out.read_text()) if row["sampler"] == "transformers"]
+    assert {row["result"] for row in rows} == {"SKIPPED"}
+    assert "It would fit with" in rows[0]["text"]
 
 
 def test_an_error_that_nobody_planned_for_is_a_failure_and_the_rest_goes_on(checking: Any) -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -128,13 +129,17 @@ def test_a_call_whose_session_was_closed_writes_nothing_into_its_successor(
     with process(tiny, state) as policy:
         policy.open("s", lora=LORA)
 
+        renewed = threading.Event()
+
         def renew(_: int) -> None:
             if in_memory(policy).seed == 0:
                 policy.close("s")
                 policy.open("s", lora=LORA, seed=1)
+                renewed.set()
 
         with pytest.raises(SessionNotFoundError, match="closed during the call"):
             policy.sample("s", version=0, messages=ASK, max_tokens=1, on_tokens=renew)
+        assert renewed.wait(30)  # the call may have ended before: its session was closed
         assert on_disk(policy, state, tmp_path / "copy")["samples"] == []
         assert in_memory(policy).journal._samples == {}
 
