@@ -5,17 +5,13 @@ model from a script of two turns: call the tool, then answer with what came back
 `agent` any model of yours, such as `"openai:gpt-5-mini"`.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from langchain.agents import create_agent
-from langchain_core.callbacks import CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import BaseTool
 
+from examples.scripted_model import CallsOneTool
 from tools.run_code import run_code
 from tools.solve_problem import solve_problem
 
@@ -25,34 +21,6 @@ PROBLEM = {
 }
 
 
-class CallsTheSolver(BaseChatModel):
-    """Stands for a model that calls tools: it calls solve_problem with `given`, then says what came back."""
-
-    given: dict[str, Any]
-
-    @property
-    def _llm_type(self) -> str:
-        return "scripted"
-
-    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> BaseChatModel:
-        """An agent hands its tools to its model; this one knows already which it calls."""
-        return self
-
-    def _generate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> ChatResult:
-        last = messages[-1]
-        if isinstance(last, ToolMessage):
-            reply = AIMessage(json.loads(str(last.content))["program"])
-        else:
-            reply = AIMessage("", tool_calls=[{"name": "solve_problem", "args": self.given, "id": "call-1"}])
-        return ChatResult(generations=[ChatGeneration(message=reply)])
-
-
 def agent(model: Any, tools: Sequence[BaseTool] = (solve_problem, run_code)) -> Any:
     """A LangChain agent with PoT and the sandbox as its tools."""
     return create_agent(model, list(tools), system_prompt="Call solve_problem for any function you have to write.")
@@ -60,4 +28,8 @@ def agent(model: Any, tools: Sequence[BaseTool] = (solve_problem, run_code)) -> 
 
 if __name__ == "__main__":
     conversation = {"messages": [{"role": "user", "content": "I need is_even(n)."}]}
-    print(agent(CallsTheSolver(given=PROBLEM)).invoke(conversation)["messages"][-1].content)
+    print(
+        agent(CallsOneTool(tool="solve_problem", args=PROBLEM, field="program"))
+        .invoke(conversation)["messages"][-1]
+        .content
+    )

@@ -19,8 +19,9 @@ from typing import Any, Literal
 
 from langgraph.types import interrupt
 
+from pot_agent.ending import reason_to_end
 from pot_agent.node import Update
-from pot_agent.nodes import PotNodes, reason_to_end
+from pot_agent.nodes import PotNodes
 from pot_agent.run import Run
 from pot_agent.state import PotState
 

@@ -18,6 +18,7 @@ from pot_agent.advice import warnings_about
 from pot_agent.changes import changes
 from pot_agent.config import PotConfig
 from pot_agent.durable import wait_until_saved
+from pot_agent.ending import STEPS_OF_AN_ITERATION, STEPS_OF_THE_END, is_solved, reason_to_end
 from pot_agent.errors import CancelledError, SandboxError, SessionNotFoundError
 from pot_agent.events import emit
 from pot_agent.group import draws_again, grade, teachers, training_rewards
@@ -38,11 +39,6 @@ from pot_agent.state import (
 )
 from pot_agent.stopping import StopReason, StopSignal
 from pot_agent.tree import ROOT, Tree
-
-STEPS_OF_AN_ITERATION = 4
-"""Super-steps of the graph from one propose to the end of its commit."""
-STEPS_OF_THE_END = 1
-"""Super-steps after the last of these. LangGraph wants one more to spare."""
 
 
 class PotNodes:
@@ -186,13 +182,13 @@ class PotNodes:
         )
         run.so_far = {"programs": programs, "tree": tree, "tier": tier}
         try:
-            if known and not _is_solved(tree):
+            if known and not is_solved(tree):
                 grade(run)
         finally:
             run.announce(run.so_far["programs"], thoughts, "propose")
         if not known:
             raise _sandbox_failed(programs, thoughts)
-        if _is_solved(tree):
+        if is_solved(tree):
             return self._finish(run, "solved", run.so_far)
         samples = [*state["rewards"], *(thought["sample"] for thought in known)]
         return {**run.so_far, "rewards": training_rewards(run, samples)}
@@ -298,27 +294,8 @@ class PotNodes:
             emit("warning", message=warning)
 
 
-def _is_solved(tree: Tree) -> bool:
-    index = thought_tree.best(tree)
-    return index is not None and tree[index]["reward"] == 1.0
-
-
 def _child_with(tree: Tree, parent: int, sample: str) -> int:
     return next(child for child in thought_tree.children(tree, parent) if sample in tree[child]["samples"])
-
-
-def reason_to_end(run: Run, tree: Tree, root: int) -> StopReason | None:
-    """Why a run ends with this iteration, with that tree; None where it goes on."""
-    if _is_solved(tree):
-        return "solved"
-    if run.state["iteration"] >= run.search.iterations:
-        return "iterations"
-    is_over = thought_tree.select(tree, root=root, max_depth=run.search.max_depth) is None
-    if is_over and not draws_again(run.state, run.search):
-        return "exhausted"
-    if run.state["remaining_steps"] <= STEPS_OF_AN_ITERATION + STEPS_OF_THE_END:
-        return "recursion_limit"
-    return None
 
 
 def _sandbox_failed(programs: list[Program], thoughts: list[Candidate]) -> SandboxError:

@@ -143,8 +143,12 @@ def test_inside_a_tool_of_an_agent_and_a_node_of_a_parent_a_run_has_its_whole_bu
         "solve.py",
         "embed.py",
         "demo.py",
+        "other_keys.py",
         "agent_tool.py",
+        "deep_agent.py",
+        "parallel.py",
         "lcel.py",
+        "approve.py",
         "coding.py",
     ],
 )

@@ -167,10 +167,8 @@ def _live(job: Said) -> None:
         thread: Any = {"configurable": {"thread_id": job.get("thread", "1")}}
         known = graph.get_state(thread)
         ahead = [name for name in known.next if name != "__start__"]
-        if known.values.get("solution") and not known.next:
-            solution = known.values["solution"]
-        else:
-            solution = graph.invoke(None if known.next else PROBLEM, thread)["solution"]
+        # Not `known.next`: it leaves out a step whose writes are saved, though the steps after it are yet to come.
+        solution = graph.invoke(PROBLEM if known.created_at is None else None, thread)["solution"]
         say(kind="done", went_on_at=ahead, solution=solution, moments=int(moments))
 
 

@@ -29,7 +29,6 @@ def url() -> Iterator[str]:
         shutil.rmtree(folder)
 
 
-@pytest.mark.xfail(strict=False, reason="one of these kills ended without the adapter's end being told; not explained")
 def test_runs_killed_at_random_moments_over_postgresql_end_as_they_would_have(
     nursery: Nursery, tiny: Path, tmp_path: Path, undisturbed: Undisturbed, url: str
 ) -> None:

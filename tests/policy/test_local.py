@@ -20,6 +20,7 @@ from pot_agent.errors import (
     PolicyUnavailableError,
     SessionNotFoundError,
 )
+from pot_agent.policy import choice
 from pot_agent.policy.adapters import SPARE_SLOTS
 from pot_agent.policy.base import Message, Receipt
 from pot_agent.policy.local import LocalPolicy
@@ -303,3 +304,16 @@ def test_importing_the_policy_imports_no_torch_and_without_torch_it_names_the_ex
     )
     assert done.stdout.startswith("MissingExtraError")
     assert 'pip install "policy-of-thoughts[local]"' in done.stdout
+
+
+def test_no_more_sessions_are_opened_than_the_memory_plan_has_room_for(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "SMALL_BYTES", 0)  # this model is planned for too
+    plan_for = choice.plan_for
+    monkeypatch.setattr(choice, "plan_for", lambda *given, **named: replace(plan_for(*given, **named), sessions=2))
+    with LocalPolicy(str(tiny), threads=1, max_sessions=9) as policy:
+        for name in ("a", "b"):
+            _opened(policy, name, None)
+        with pytest.raises(PolicyBusyError, match="2 sessions are open"):
+            policy.open("c")
