@@ -28,8 +28,5 @@ def agent(model: Any, tools: Sequence[BaseTool] = (solve_problem, run_code)) -> 
 
 if __name__ == "__main__":
     conversation = {"messages": [{"role": "user", "content": "I need is_even(n)."}]}
-    print(
-        agent(CallsOneTool(tool="solve_problem", args=PROBLEM, field="program"))
-        .invoke(conversation)["messages"][-1]
-        .content
-    )
+    model = CallsOneTool(tool="solve_problem", args=PROBLEM, field="program")
+    print(agent(model).invoke(conversation)["messages"][-1].content)

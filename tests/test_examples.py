@@ -13,6 +13,7 @@ from langchain_core.runnables import RunnableLambda
 from examples.embed import assistant
 from examples.lcel import ASKED, ROOM, chain, chat_chain
 from examples.other_keys import desk
+from examples.scripted_model import CallsOneTool
 from pot_agent import PotConfig, Problem, create_pot_agent
 from pot_agent.integrations import ChatPoT, create_run_code_tool, create_solve_tool
 from tests.fakes import ScriptedPolicy, block
@@ -64,11 +65,11 @@ def test_pot_embeds_in_a_parent_with_other_keys(sandbox: Any) -> None:
 
 def test_pot_is_a_tool_of_a_langchain_agent(sandbox: Any) -> None:
     pytest.importorskip("langchain")
-    from examples.agent_tool import PROBLEM, CallsTheSolver, agent
+    from examples.agent_tool import PROBLEM, agent
 
     tools = [create_solve_tool(solver(sandbox, EVEN)), create_run_code_tool(sandbox)]
     given: Any = {"messages": [{"role": "user", "content": "I need is_even(n)."}]}
-    graph = agent(CallsTheSolver(given=PROBLEM), tools)
+    graph = agent(CallsOneTool(tool="solve_problem", args=PROBLEM, field="program"), tools)
     for found in (graph.invoke(given), asyncio.run(graph.ainvoke(given))):
         assert "n % 2 == 0" in found["messages"][-1].text
         assert json.loads(found["messages"][-2].text)["solved"] is True
@@ -86,9 +87,9 @@ def test_pot_is_the_chat_model_of_a_langchain_agent(sandbox: Any) -> None:
 
 def test_pot_is_a_sub_agent_of_a_deep_agent(sandbox: Any) -> None:
     pytest.importorskip("deepagents")
-    from examples.deep_agent import TASK, Delegates, deep_agent
+    from examples.deep_agent import ASKED, deep_agent
 
-    graph = deep_agent(Delegates(task=TASK), solver(sandbox, EVEN))
+    graph = deep_agent(CallsOneTool(tool="task", args=ASKED), solver(sandbox, EVEN))
     given: Any = {"messages": [{"role": "user", "content": "I need is_even(n)."}]}
     for found in (graph.invoke(given), asyncio.run(graph.ainvoke(given))):
         assert "n % 2 == 0" in found["messages"][-1].text
@@ -166,7 +167,8 @@ def test_each_script_runs(script: str) -> None:
 
 
 def test_every_script_is_run_and_named_in_the_documentation() -> None:
-    scripts = {path.name for path in (ROOT / "examples").glob("[a-z]*.py")}
+    files = (ROOT / "examples").glob("[a-z]*.py")
+    scripts = {path.name for path in files if '__name__ == "__main__"' in path.read_text()}
     (run,) = [mark for mark in test_each_script_runs.pytestmark if mark.name == "parametrize"]  # type: ignore[attr-defined]
     assert set(run.args[1]) == scripts
     documented = (ROOT / "docs" / "embedding.md").read_text()
