@@ -11,7 +11,7 @@ from typing import Any
 from langchain.agents import create_agent
 from langchain_core.tools import BaseTool
 
-from examples.scripted_model import CallsOneTool
+from examples._scripted_model import CallsOneTool
 from tools.run_code import run_code
 from tools.solve_problem import solve_problem
 

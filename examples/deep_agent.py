@@ -8,7 +8,7 @@ from typing import Any
 
 from deepagents import CompiledSubAgent, create_deep_agent
 
-from examples.scripted_model import CallsOneTool
+from examples._scripted_model import CallsOneTool
 from graphs.pot import graph as pot
 from pot_agent.integrations import create_messages_agent
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from langchain_core.runnables import RunnableLambda
 
+from examples._scripted_model import CallsOneTool
 from examples.embed import assistant
 from examples.lcel import ASKED, ROOM, chain, chat_chain
 from examples.other_keys import desk
-from examples.scripted_model import CallsOneTool
 from pot_agent import PotConfig, Problem, create_pot_agent
 from pot_agent.integrations import ChatPoT, create_run_code_tool, create_solve_tool
 from tests.fakes import ScriptedPolicy, block
@@ -167,8 +167,7 @@ def test_each_script_runs(script: str) -> None:
 
 
 def test_every_script_is_run_and_named_in_the_documentation() -> None:
-    files = (ROOT / "examples").glob("[a-z]*.py")
-    scripts = {path.name for path in files if '__name__ == "__main__"' in path.read_text()}
+    scripts = {path.name for path in (ROOT / "examples").glob("[a-z]*.py")}
     (run,) = [mark for mark in test_each_script_runs.pytestmark if mark.name == "parametrize"]  # type: ignore[attr-defined]
     assert set(run.args[1]) == scripts
     documented = (ROOT / "docs" / "embedding.md").read_text()
