@@ -15,7 +15,7 @@ demo: setup  ## solve a real problem with the embedded model and watch it learn
 	@$(BIN)/python -m examples.demo
 
 test: setup  ## the tests (under 8 minutes on 2 cores)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-long: setup  ## kill loops, leak cycles, whole runs
 	@$(BIN)/python -m pytest -m long --timeout 1800

@@ -100,6 +100,7 @@ LAYERS = (
     ("rewards", "solution"),
     ("handles", "node", "run"),
     ("group",),
+    ("ending",),
     ("nodes",),
     ("approval",),
     ("graph",),
