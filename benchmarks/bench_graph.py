@@ -7,6 +7,8 @@ long it took and how much of that was inside the policy or the sandbox (side by 
 prompts, the tree, state, checkpoints, events, callbacks. `--check` exits 1 where the rest is above 2 % of an iteration.
 
 Limits: counting tokens for a prompt counts as the graph's, though the policy does it. Waiting for a checkpoint counts.
+The embedded model's thoughts often score alike here, and such an update is skipped: an iteration that trains takes
+longer in the policy, and the graph's share of it is smaller.
 """
 
 import argparse

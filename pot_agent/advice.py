@@ -1,6 +1,7 @@
-"""What a run is warned of before it starts: settings and problems with which nothing can be learned."""
+"""What a run is warned of before it starts: with what nothing can be learned, and what it will not get."""
 
 from pot_agent.config import PotConfig
+from pot_agent.policy.base import Capabilities
 from pot_agent.problem import Problem
 
 
@@ -20,5 +21,15 @@ def warnings_about(problem: Problem, config: PotConfig) -> list[str]:
         return [
             "with width 1 nothing can be learned: a group of one has no advantage; give a width of 2 or more, or pool "
             "draws (pool)"
+        ]
+    return []
+
+
+def missing_in(policy: Capabilities, config: PotConfig) -> list[str]:
+    """What was asked for and this policy does not do."""
+    if config.stream_text and not policy.streams:
+        return [
+            f"{policy.model} tells no text while it writes: there are no `text` events, and each thought comes whole, "
+            "in its `thought` event"
         ]
     return []

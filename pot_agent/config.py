@@ -217,6 +217,8 @@ class PotConfig:
     snapshots: bool = False
     """Whether every version of the adapter is kept, after the run's end too, so that a checkpoint of any iteration can
     be gone on from. Needs a state folder (POT_STATE); its age (POT_STATE_SECONDS) ends it."""
+    stream_text: bool = False
+    """Whether the text of each thought is told while it is written, as events `text` (`pot_agent/events.py`)."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -225,6 +227,7 @@ class PotConfig:
         require_kind("grpo", self.grpo, (GrpoConfig, type(None)), "a GrpoConfig, or None")
         require_kind("learn", self.learn, bool, "True or False")
         require_kind("snapshots", self.snapshots, bool, "True or False")
+        require_kind("stream_text", self.stream_text, bool, "True or False")
         require_choice("profile", self.profile, ("paper", "corrected"))
         if self.max_seconds is not None:
             require_finite("max_seconds", self.max_seconds, "a finite number of seconds above 0, or None")

@@ -10,12 +10,13 @@ from langgraph.types import Checkpointer
 from pot_agent.approval import ApprovingNodes
 from pot_agent.config import PotConfig
 from pot_agent.handles import Handles
-from pot_agent.node import as_node
+from pot_agent.node import as_node, as_router
 from pot_agent.nodes import PotNodes
 from pot_agent.policy.base import Policy
 from pot_agent.rewards import Reward
 from pot_agent.sandbox.base import Sandbox
 from pot_agent.state import PotContext, PotInput, PotOutput, PotState
+from pot_agent.tracing import TRIMMED
 
 RECURSION_LIMIT = 10_000
 """Super-steps allowed when the caller sets no limit; an iteration takes four."""
@@ -58,18 +59,18 @@ def create_pot_agent(
     )
     for step in nodes.steps:
         body: Any = as_node(step, getattr(nodes, step), abandon=nodes.abandon)
-        builder.add_node(step, body, input_schema=PotState)
+        builder.add_node(step, body, input_schema=PotState, trace_policy=TRIMMED)
     builder.add_edge(START, "start")
     builder.add_edge("start", "propose")
-    builder.add_conditional_edges("propose", nodes.after_propose, ["execute", "finish"])
-    builder.add_conditional_edges("execute", nodes.after_execute, ["internalize", "finish"])
+    builder.add_conditional_edges("propose", as_router(nodes.after_propose), ["execute", "finish"])
+    builder.add_conditional_edges("execute", as_router(nodes.after_execute), ["internalize", "finish"])
     if isinstance(nodes, ApprovingNodes):
         builder.add_edge("internalize", "draft")
-        builder.add_conditional_edges("draft", nodes.after_draft, ["approve", "finish"])
-        builder.add_conditional_edges("approve", nodes.after_approve, ["commit", "propose", "finish"])
+        builder.add_conditional_edges("draft", as_router(nodes.after_draft), ["approve", "finish"])
+        builder.add_conditional_edges("approve", as_router(nodes.after_approve), ["commit", "propose", "finish"])
     else:
         builder.add_edge("internalize", "commit")
-    builder.add_conditional_edges("commit", nodes.after_commit, ["propose", "finish"])
+    builder.add_conditional_edges("commit", as_router(nodes.after_commit), ["propose", "finish"])
     builder.add_edge("finish", END)
     compiled = builder.compile(checkpointer=checkpointer, name=name)
     return compiled.with_config(recursion_limit=RECURSION_LIMIT)

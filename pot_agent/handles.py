@@ -1,6 +1,7 @@
 """What a graph holds on to: its policy, its sandbox, its configuration. Built at the first run, never at import."""
 
 import hashlib
+import inspect
 import logging
 from dataclasses import replace
 from functools import cached_property
@@ -18,6 +19,9 @@ from pot_agent.sandbox.base import Sandbox
 from pot_agent.settings import Settings
 
 log = logging.getLogger(__name__)
+
+_CALLS = sorted(name for name in vars(Policy) if not name.startswith("_"))
+"""What an object must have to be a policy."""
 
 
 class Handles:
@@ -38,7 +42,7 @@ class Handles:
         self._config = config
         self._lock = Lock()
         self.reward: Reward = reward if reward is not None else ExecutionReward()
-        if self._given_policy is not None and not isinstance(policy, str):
+        if self._given_policy is not None and not _is_far(self._given_policy):  # that is asked when a run starts
             check_can_learn(self._given_policy, config or PotConfig())
 
     @cached_property
@@ -92,12 +96,21 @@ def as_policy(given: Policy | BaseChatModel | str | None) -> Policy | None:
         from pot_agent.policy.chat_model import ChatModelPolicy
 
         return ChatModelPolicy(given)
-    if isinstance(given, Policy):
+    # Not isinstance: before Python 3.12 it evaluates the protocol's properties, and a client's ask its server.
+    missing = [name for name in _CALLS if inspect.getattr_static(given, name, None) is None]
+    if not missing:
         return given
+    what = f"{type(given).__name__}, which has no {missing[0]}"
     raise ConfigError(
-        f"policy must be a policy, the URL of a policy server or a LangChain chat model, got {type(given).__name__}",
-        value=given,
+        f"policy must be a policy, the URL of a policy server or a LangChain chat model, got {what}", value=given
     )
+
+
+def _is_far(policy: Policy) -> bool:
+    """Whether asking it anything is a call to a server; building a graph makes none."""
+    from pot_agent.policy.client import HttpPolicy
+
+    return isinstance(policy, HttpPolicy)
 
 
 def check_can_learn(policy: Policy, config: PotConfig) -> None:

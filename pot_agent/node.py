@@ -8,10 +8,10 @@ import asyncio
 import contextvars
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from langgraph.errors import GraphBubbleUp, GraphDrained
 from langgraph.runtime import get_runtime
 
@@ -31,7 +31,36 @@ CANCEL_KEY = "cancel"
 best so far."""
 
 
-def as_node(name: str, body: Body, *, abandon: Callable[[PotState], None]) -> RunnableLambda[PotState, Update]:
+class Unseen(Runnable[PotState, Any]):
+    """A function of the state in both forms that is no run of its own in a trace: the step around it is one already."""
+
+    def __init__(
+        self,
+        name: str,
+        run: Callable[[PotState, RunnableConfig], Any],
+        arun: Callable[[PotState, RunnableConfig], Awaitable[Any]] | None = None,
+    ) -> None:
+        self.name = name
+        self._run = run
+        self._arun = arun
+
+    def invoke(self, input: PotState, config: RunnableConfig | None = None, **_: Any) -> Any:
+        """Call it."""
+        return self._run(input, ensure_config(config))
+
+    async def ainvoke(self, input: PotState, config: RunnableConfig | None = None, **_: Any) -> Any:
+        """Await it; one without an async form is quick."""
+        if self._arun is None:
+            return self._run(input, ensure_config(config))
+        return await self._arun(input, ensure_config(config))
+
+
+def as_router(route: Callable[[PotState], Any]) -> Unseen:
+    """Where to go next, by the state."""
+    return Unseen(route.__name__, lambda state, _: route(state))
+
+
+def as_node(name: str, body: Body, *, abandon: Callable[[PotState], None]) -> Unseen:
     """A node in both forms. `abandon` is called when the body fails in a run that nothing can resume."""
 
     def guarded(state: PotState, config: RunnableConfig, signal: StopSignal) -> Update:
@@ -61,7 +90,7 @@ def as_node(name: str, body: Body, *, abandon: Callable[[PotState], None]) -> Ru
 
         return await _in_thread(name, lambda: guarded(state, config, signal), signal, missed)
 
-    return RunnableLambda(run, afunc=arun, name=name)
+    return Unseen(name, run, arun)
 
 
 def _cancel_of(config: RunnableConfig) -> threading.Event | None:

@@ -14,7 +14,7 @@ from langgraph.errors import GraphDrained
 from langgraph.runtime import get_runtime
 
 from pot_agent import tree as thought_tree
-from pot_agent.advice import warnings_about
+from pot_agent.advice import missing_in, warnings_about
 from pot_agent.changes import changes
 from pot_agent.config import PotConfig
 from pot_agent.durable import wait_until_saved
@@ -25,8 +25,9 @@ from pot_agent.group import draws_again, grade, teachers, training_rewards
 from pot_agent.handles import Handles, check_can_learn
 from pot_agent.node import Update
 from pot_agent.problem import Problem
+from pot_agent.prompts import BuiltPrompt
 from pot_agent.run import Run, build_prompt, scored
-from pot_agent.solution import solution_of
+from pot_agent.solution import best_program, solution_of
 from pot_agent.state import (
     GROWING_KEYS,
     INPUT_KEYS,
@@ -45,6 +46,7 @@ class PotNodes:
     """The steps as methods; each takes the state and a stop signal and returns what changes."""
 
     steps: tuple[str, ...] = ("start", "propose", "execute", "internalize", "commit", "finish")
+    steps_of_an_iteration = STEPS_OF_AN_ITERATION
 
     def __init__(self, handles: Handles) -> None:
         self.handles = handles
@@ -60,7 +62,7 @@ class PotNodes:
         learns = config.learn and bool(problem.tests)
         session = f"pot-{uuid.uuid4().hex}"
         opened = policy.open(session, lora=config.lora if learns else None, seed=config.seed)
-        warnings = warnings_about(problem, config)
+        warnings = warnings_about(problem, config) + missing_in(policy.capabilities, config)
         self._announce(problem, config, session, warnings)
         return {
             "state_version": STATE_VERSION,
@@ -155,7 +157,7 @@ class PotNodes:
         return self._write(run, leaf, n=search.width, temperature=search.temperature)
 
     def _write(self, run: Run, leaf: int, *, n: int, temperature: float, draw: int = 1) -> Update:
-        state, iteration, prompt = run.state, run.state["iteration"] + 1, run.prompt(leaf)
+        state, iteration, prompt = run.state, run.state["iteration"] + 1, self._prompt(run, leaf)
         where = {"leaf": leaf, "depth": state["tree"][leaf]["depth"], "draw": draw}
         emit("selected", iteration=iteration, **where, prompt_tokens=prompt.tokens, dropped=prompt.dropped)
         completions = run.sample(prompt.messages, "propose", iteration=iteration, n=n, temperature=temperature)
@@ -263,18 +265,26 @@ class PotNodes:
         if reason == "recursion_limit":
             warnings.append(
                 "stopped by LangGraph's recursion limit with the best so far; raise it by config={'recursion_limit': "
-                f"...}}: an iteration takes {STEPS_OF_AN_ITERATION} steps"
+                f"...}}: an iteration takes {self.steps_of_an_iteration} steps"
             )
             emit("warning", message=warnings[-1])
+        program = self._answer(run, state)
         solution = solution_of(
             state,
             reason,
+            program,
             model=self.handles.policy.capabilities.model,
             seconds=run.seconds,
             warnings=warnings,
         )
         emit("finished", **{name: value for name, value in solution.items() if name not in ("feedback", "warnings")})
         return {**(update or {}), "stop_reason": reason, "warnings": warnings, "solution": solution}
+
+    def _prompt(self, run: Run, leaf: int) -> BuiltPrompt:
+        return run.prompt(leaf)
+
+    def _answer(self, run: Run, state: Mapping[str, Any]) -> Program:
+        return best_program(state)
 
     def _announce(self, problem: Problem, config: PotConfig, session: str, warnings: list[str]) -> None:
         capabilities = self.handles.policy.capabilities

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from pot_agent import tracing
 from pot_agent import tree as thought_tree
 from pot_agent.config import GrpoConfig, PotConfig
 from pot_agent.errors import RestoreError, VersionError
-from pot_agent.events import emit, emitter
+from pot_agent.events import emit
 from pot_agent.handles import Handles, limits_of, seed_for
 from pot_agent.policy.base import Completion, Message, Receipt
 from pot_agent.problem import Problem, Test, parse_tests
@@ -22,12 +22,9 @@ from pot_agent.rewards import Evaluation
 from pot_agent.rewards.agreement import marks_of, shares_of
 from pot_agent.state import Candidate, PotState, Program
 from pot_agent.stopping import StopSignal
+from pot_agent.ticking import Phase, TextTicker, TokenTicker
 from pot_agent.tree import Thought, Tree
 
-SECONDS_BETWEEN_TICKS = 0.5
-"""At least so long between two `tokens` events."""
-
-Phase = Literal["propose", "commit", "tests"]
 Update = dict[str, Any]
 Found = TypeVar("Found")
 
@@ -73,6 +70,9 @@ class Run:
         version = self.state["version"] if version is None else version
         policy, max_tokens = self.handles.policy, self.search.max_new_tokens
         seed = seed_for(self.config.seed, iteration, phase)
+        streams = self.config.stream_text and policy.capabilities.streams
+        texts = TextTicker(iteration, phase) if streams else None
+        tells: dict[str, Any] = {} if texts is None else {"on_text": texts}  # a policy that has none is not asked
 
         def draw() -> list[Completion]:
             return policy.sample(
@@ -86,11 +86,15 @@ class Run:
                 end_at_block=self.search.end_at_block and phase != "tests",
                 cancel=self.stop,
                 on_tokens=TokenTicker(iteration, phase),
+                **tells,
             )
 
         shown: dict[str, Any] = {"n": n, "temperature": temperature, "max_tokens": max_tokens, "seed": seed}
         shown |= {"phase": phase, "iteration": iteration, "adapter_version": version}
-        return tracing.sampling(draw, messages, model=policy.capabilities.model, **shown)
+        completions = tracing.sampling(draw, messages, model=policy.capabilities.model, **shown)
+        if texts is not None:
+            texts.flush()
+        return completions
 
     def collect(
         self, completions: Sequence[Completion], phase: Phase, *, iteration: int
@@ -294,17 +298,3 @@ def _ran(text: str, evaluation: Evaluation) -> Program:
 
 def _shown(thought: Candidate) -> dict[str, object]:
     return {name: value for name, value in thought.items() if name not in ("sample", "program")}
-
-
-class TokenTicker:
-    """Turns a running total of tokens into events of this node, at most two a second, from whatever thread."""
-
-    def __init__(self, iteration: int, phase: Phase) -> None:
-        self._iteration, self._phase, self._emit = iteration, phase, emitter()
-        self._began = self._last = time.monotonic()
-
-    def __call__(self, tokens: int) -> None:
-        now = time.monotonic()
-        if now - self._last >= SECONDS_BETWEEN_TICKS:
-            self._last = now
-            self._emit("tokens", iteration=self._iteration, phase=self._phase, tokens=tokens, seconds=now - self._began)

@@ -12,10 +12,16 @@ _NO_EVIDENCE = ("none", "generated")
 
 
 def solution_of(
-    state: Mapping[str, Any], reason: StopReason, *, model: str, seconds: float, warnings: list[str]
+    state: Mapping[str, Any],
+    reason: StopReason,
+    program: Program,
+    *,
+    model: str,
+    seconds: float,
+    warnings: list[str],
 ) -> Solution:
-    """The solution in `state`, for a run that ends for `reason`."""
-    program, evidence = best_program(state), state["task"]["evidence"]
+    """The solution in `state`, for a run that ends for `reason` with `program` (`best_program`, mostly)."""
+    evidence = state["task"]["evidence"]
     tested = bool(state["task"]["tests"])
     score = program["score"] if tested else None
     return Solution(

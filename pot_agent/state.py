@@ -120,6 +120,7 @@ class PotContext(TypedDict, total=False):
     pool: int
     generated_tests: int
     snapshots: bool
+    stream_text: bool
 
 
 class PotState(PotInput, PotOutput, total=False):

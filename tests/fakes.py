@@ -10,7 +10,7 @@ from typing import Any
 
 from pot_agent.config import GrpoConfig, LoraConfig
 from pot_agent.errors import CancelledError, SessionNotFoundError, VersionError
-from pot_agent.policy.base import Capabilities, Completion, Message, Receipt, SessionInfo
+from pot_agent.policy.base import Capabilities, Completion, Measure, Message, Receipt, SessionInfo
 
 
 def block(code: str) -> str:
@@ -63,6 +63,7 @@ class ScriptedPolicy:
         end_at_block: bool = False,
         cancel: Event | None = None,
         on_tokens: Callable[[int], None] | None = None,
+        on_text: Callable[[int, str], None] | None = None,
     ) -> list[Completion]:
         arguments = {"version": version, "messages": list(messages), "n": n, "temperature": temperature, "seed": seed}
         self.calls.append(("sample", arguments))
@@ -91,7 +92,13 @@ class ScriptedPolicy:
             raise VersionError(f"version {version} is not the newest, {self.versions[session]}", value=version)
 
     def score(
-        self, session: str, *, version: int, sample_ids: Sequence[str], temperature: float | None = None
+        self,
+        session: str,
+        *,
+        version: int,
+        sample_ids: Sequence[str],
+        temperature: float | None = None,
+        measure: Measure = "logprob",
     ) -> list[float]:
         self.calls.append(("score", {"version": version, "sample_ids": list(sample_ids), "temperature": temperature}))
         return [-0.5 for _ in sample_ids]

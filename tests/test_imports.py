@@ -81,7 +81,6 @@ def test_only_the_settings_read_the_environment() -> None:
 LAYERS = (
     ("errors", "version"),
     (
-        "advice",
         "changes",
         "config",
         "settings",
@@ -96,7 +95,8 @@ LAYERS = (
         "tree",
         "values",
     ),
-    ("prompts", "generated", "state", "sandbox", "policy", "events", "durable", "tracing"),
+    ("prompts", "generated", "state", "sandbox", "policy", "events", "durable", "tracing", "advice"),
+    ("ticking",),
     ("rewards", "solution"),
     ("handles", "node", "run"),
     ("group",),
@@ -104,7 +104,8 @@ LAYERS = (
     ("nodes",),
     ("approval",),
     ("graph",),
-    ("integrations",),
+    ("integrations", "methods"),
+    ("bench",),
     ("shell",),
     ("cli",),
 )

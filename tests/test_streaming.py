@@ -1,6 +1,7 @@
 """Events and updates reach who streams them: sync, async, below a parent, and from a policy's own threads."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from langgraph.graph import END, START, StateGraph
 
 from pot_agent import PotConfig, create_pot_agent
 from pot_agent.policy.local import LocalPolicy
+from pot_agent.prompts import extract_program
 from pot_agent.state import PotInput, PotOutput
 from tests.fakes import ScriptedPolicy, block
+from tests.policy.serving import serving
 from tests.tiny import make_tiny_model
 
 PROBLEM = {"problem": "Write add(a, b).", "tests": ["assert add(1, 2) == 3", "assert add(2, 2) == 4"]}
@@ -95,7 +98,7 @@ def real(request: pytest.FixtureRequest, tiny: Path) -> Iterator[LocalPolicy]:
 def test_tokens_are_told_while_a_real_model_samples(
     sandbox: Any, real: LocalPolicy, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pot_agent.run.SECONDS_BETWEEN_TICKS", 0.0)
+    monkeypatch.setattr("pot_agent.ticking.SECONDS_BETWEEN_TICKS", 0.0)
     graph = agent(sandbox, real, max_new_tokens=40, end_at_block=False)
     if form == "async":
         events = asyncio.run(collected(graph.astream(PROBLEM, stream_mode="custom")))
@@ -107,3 +110,59 @@ def test_tokens_are_told_while_a_real_model_samples(
     drawn = [event["tokens"] for event in events if event["event"] == "thought" and event["phase"] == "propose"]
     assert totals == sorted(totals)
     assert totals[-1] == sum(drawn)
+
+
+@pytest.mark.parametrize("form", ["sync", "async", "sub-graph", "async sub-graph", "HTTP"])
+def test_the_text_of_each_thought_is_told_while_it_is_written(
+    sandbox: Any, tiny: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrote: list[str] = []
+    monkeypatch.setattr("pot_agent.ticking.SECONDS_BETWEEN_TEXTS", 0.0)
+    monkeypatch.setattr("pot_agent.run.extract_program", spying(extract_program, wrote))
+    is_below = "sub" in form
+    # Below a parent it is asked for as a knob of the run.
+    options: Any = {"stream_mode": "custom"}
+    options |= {"subgraphs": True, "context": {"stream_text": True}} if is_below else {}
+    with contextlib.ExitStack() as stack:
+        policy: Any = stack.enter_context(LocalPolicy(str(tiny), threads=1))
+        policy = stack.enter_context(serving(policy)) if form == "HTTP" else policy
+        graph = agent(sandbox, policy, max_new_tokens=40, end_at_block=False, stream_text=not is_below)
+        graph = parent_of(graph) if is_below else graph
+        if form.startswith("async"):
+            parts = asyncio.run(collected(graph.astream(PROBLEM, **options)))
+        else:
+            parts = list(graph.stream(PROBLEM, **options))
+    events = [part[1] for part in parts] if is_below else parts
+    told: dict[tuple[str, int], str] = {}
+    for event in events:
+        if event["event"] == "text":
+            key = (event["phase"], event["index"])
+            told[key] = told.get(key, "") + event["text"]
+    assert [told.get(key, "") for key in (("propose", 0), ("propose", 1), ("commit", 0))] == wrote
+    kinds = [event["event"] for event in events]
+    assert kinds.count("text") > 6
+    assert kinds.index("selected") < kinds.index("text") < kinds.index("thought")
+
+
+def test_no_text_is_told_unless_it_is_asked_for(sandbox: Any, real: LocalPolicy) -> None:
+    graph = agent(sandbox, real, max_new_tokens=20, end_at_block=False)
+    assert "text" not in [event["event"] for event in graph.stream(PROBLEM, stream_mode="custom")]
+
+
+def test_a_policy_that_tells_no_text_is_warned_of_and_never_asked(sandbox: Any) -> None:
+    events = list(agent(sandbox, stream_text=True).stream(PROBLEM, stream_mode="custom"))
+    assert [event["message"] for event in events if event["event"] == "warning"] == [
+        "scripted tells no text while it writes: there are no `text` events, and each thought comes whole, in its "
+        "`thought` event"
+    ]
+    assert "text" not in [event["event"] for event in events]
+
+
+def spying(extract: Any, seen: list[str]) -> Any:
+    """Records the completions that programs are taken from."""
+
+    def spied(text: str, problem: Any) -> Any:
+        seen.append(text)
+        return extract(text, problem)
+
+    return spied

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler
+from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler, get_usage_metadata_callback
 from langchain_core.tracers import BaseTracer
 from langgraph.checkpoint.memory import InMemorySaver
 from opentelemetry import trace
@@ -71,11 +71,21 @@ def test_each_sampling_call_is_an_llm_run_below_its_step_with_its_use_of_tokens(
     }
     thoughts = [generation["message"]["kwargs"]["content"] for generation in proposed.outputs["generations"][0]]
     assert thoughts == SCRIPT[:2]
-    usage = [generation["message"]["kwargs"]["usage_metadata"] for generation in proposed.outputs["generations"][0]]
-    assert sum(one["total_tokens"] for one in usage) == 25
+    kept = [generation["message"]["kwargs"] for generation in proposed.outputs["generations"][0]]
+    assert [one.get("usage_metadata", {}).get("total_tokens") for one in kept] == [25, None]
+    assert [one["response_metadata"]["completion_tokens"] for one in kept] == [10, 10]
     assert "Write add(a, b)." in str(proposed.inputs)
     assert proposed.extra["metadata"]["ls_model_name"] == "scripted"
     assert proposed.extra["invocation_params"]["adapter_version"] == 0
+
+
+def test_langchains_own_counter_of_tokens_counts_every_thought(sandbox: Any) -> None:
+    with get_usage_metadata_callback() as counted:
+        found = agent(sandbox).invoke(PROBLEM)
+    used = counted.usage_metadata["scripted"]
+    assert used["output_tokens"] == found["solution"]["tokens"] == 30
+    assert used["input_tokens"] == 5 + 5  # a prompt for the group, and one for the commit
+    assert used["total_tokens"] == 40
 
 
 def test_async_runs_show_their_sampling_to_sync_and_async_handlers(sandbox: Any) -> None:

@@ -11,7 +11,7 @@ import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictFloat, StrictInt, StrictStr
 
 from pot_agent.config import GrpoConfig, LoraConfig
-from pot_agent.policy.base import Capabilities, Completion, Message, Receipt, SessionInfo
+from pot_agent.policy.base import Capabilities, Completion, Measure, Message, Receipt, SessionInfo
 from pot_agent.policy.wire import from_wire
 
 WireFloat = Annotated[StrictFloat, BeforeValidator(from_wire)]
@@ -74,16 +74,20 @@ class SampleBody(_Body):
     seed: StrictInt = 0
     stop: list[StrictStr] = []
     end_at_block: bool = False
+    stream: bool = False
+    """Whether the text is told while it is written: `application/x-ndjson`, lines of `{"text": {index: piece}}` and at
+    last the plain answer, or the refusal."""
 
 
 class ScoreBody(_Body):
-    """Arguments of `score`; no `temperature` means 1.0."""
+    """Arguments of `score`; no `temperature` means 1.0, `self_certainty` is KL(uniform || p) for each token."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"version": 1, "sample_ids": ["p1-6f0c"]}]})
 
     version: StrictInt
     sample_ids: list[StrictStr]
     temperature: WireFloat | None = None
+    measure: Measure = "logprob"
 
 
 class InternalizeBody(_Body):
@@ -131,7 +135,7 @@ class Completions(BaseModel):
 
 
 class Scores(BaseModel):
-    """Answer of `score`, in the order of `sample_ids`."""
+    """Answer of `score`, in the order of `sample_ids`; of whichever measure was asked for."""
 
     logprobs: list[float]
 
@@ -214,3 +218,5 @@ EXAMPLES: dict[str, Any] = {
     ),
 }  # fmt: skip
 """An answer of each call, by its name."""
+EXAMPLE_LINES = '{"text": {"0": "def add(a, b):"}}\n{"completions": [...]}\n'
+"""An answer of `sample` that is streamed."""

@@ -16,6 +16,9 @@ from typing_extensions import TypedDict
 from pot_agent.config import GrpoConfig, LoraConfig
 
 FinishReason = Literal["stop", "length", "cancelled"]
+Measure = Literal["logprob", "self_certainty"]
+"""What `score` gives, a mean over a sample's tokens. `logprob`: the token's own log-probability. `self_certainty`:
+KL(uniform || p) of the whole distribution p over the vocabulary that the token was chosen from (arXiv 2502.18581)."""
 
 
 class Message(TypedDict):
@@ -41,10 +44,14 @@ class Capabilities:
     """Where the weights live: cpu, cuda, remote."""
     parameters: int | None = None
     """Parameters of the base model, where known; `corrected` chooses its learning rate by it."""
+    shape: dict[str, int] | None = None
+    """Fields of `policy.flops.ModelShape`, where known: what an estimate of FLOPs rests on."""
     sampler: str = "unknown"
     """What draws completions: transformers, vllm, or unknown."""
     seeded: bool = True
     """Whether equal seeds give equal samples, rounding apart."""
+    streams: bool = False
+    """Whether `sample` takes `on_text`, and tells a completion's text while it is written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +170,7 @@ class Policy(Protocol):
         end_at_block: bool = False,
         cancel: Event | None = None,
         on_tokens: Callable[[int], None] | None = None,
+        on_text: Callable[[int, str], None] | None = None,
     ) -> list[Completion]:
         """Sample `n` completions of one prompt from one version; `temperature=0` is greedy.
 
@@ -170,14 +178,23 @@ class Policy(Protocol):
         token, at one of the `stop` strings (left out of `text`), after `max_tokens`, or, with `end_at_block`, where its
         first block of code closes (the fence is the last of `text`). `cancel` ends the call within
         one decoding step with `CancelledError`; `on_tokens` is told the running total of tokens, in process only.
+        `on_text` is told the index of a completion and the next piece of its text, as it is written: the pieces of one
+        join to its `text`. It is for policies that say `streams`, and costs nothing where it is None. Both are called
+        from whatever thread draws, must be quick, and end the call with what they raise.
         Raises `ContextLengthError`, `VersionError`, `SessionNotFoundError`, `ConfigError`.
         """
         ...
 
     def score(
-        self, session: str, *, version: int, sample_ids: Sequence[str], temperature: float | None = None
+        self,
+        session: str,
+        *,
+        version: int,
+        sample_ids: Sequence[str],
+        temperature: float | None = None,
+        measure: Measure = "logprob",
     ) -> list[float]:
-        """Mean log-probability per token of journalled samples under a version, at `temperature` (None: 1.0)."""
+        """Mean of `measure` per token of journalled samples under a version, at `temperature` (None: 1.0), in nats."""
         ...
 
     def internalize(

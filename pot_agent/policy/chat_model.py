@@ -33,7 +33,7 @@ from pot_agent.errors import (
     SessionConflictError,
     SessionNotFoundError,
 )
-from pot_agent.policy.base import Capabilities, Completion, FinishReason, Message, Receipt, SessionInfo
+from pot_agent.policy.base import Capabilities, Completion, FinishReason, Measure, Message, Receipt, SessionInfo
 from pot_agent.policy.blocks import end_of_first_block
 from pot_agent.require import require_count
 
@@ -128,8 +128,12 @@ class ChatModelPolicy:
         end_at_block: bool = False,
         cancel: Event | None = None,
         on_tokens: Callable[[int], None] | None = None,
+        on_text: Callable[[int, str], None] | None = None,
     ) -> list[Completion]:
-        """`n` calls side by side. What the model takes no part of (`end_at_block`, `stop`) cuts what comes."""
+        """`n` calls side by side. What the model takes no part of (`end_at_block`, `stop`) cuts what comes.
+
+        `on_text` gets each text whole, at the end.
+        """
         if session not in self._sessions:
             raise SessionNotFoundError(f"session {session} is not open; open it first", value=session)
         wanted = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
@@ -138,7 +142,11 @@ class ChatModelPolicy:
         # One seed for n equal calls would give n equal thoughts.
         each = [bound | {"seed": bound["seed"] + order} if "seed" in bound else bound for order in range(n)]
         replies = self._call_all(prompt, each, cancel, on_tokens)
-        return [self._completion(session, reply, stop, end_at_block) for reply in replies]
+        completions = [self._completion(session, reply, stop, end_at_block) for reply in replies]
+        if on_text is not None:
+            for index, completion in enumerate(completions):
+                on_text(index, completion.text)
+        return completions
 
     def _accepted(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         with self._lock:
@@ -210,9 +218,15 @@ class ChatModelPolicy:
         )
 
     def score(
-        self, session: str, *, version: int, sample_ids: Sequence[str], temperature: float | None = None
+        self,
+        session: str,
+        *,
+        version: int,
+        sample_ids: Sequence[str],
+        temperature: float | None = None,
+        measure: Measure = "logprob",
     ) -> list[float]:
-        """Refused: a chat model gives no log-probabilities of given tokens."""
+        """Refused: a chat model gives no log-probabilities of given tokens, nor of any other."""
         raise PolicyError(f"{self.capabilities.model} gives no log-probabilities", value=list(sample_ids))
 
     def internalize(

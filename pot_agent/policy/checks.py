@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from pot_agent.errors import ConfigError, SampleError
+from pot_agent.policy.base import Measure
+from pot_agent.require import require_choice
 
 ROLES = ("system", "user", "assistant")
 MAX_SESSION_CHARACTERS = 200
@@ -103,6 +105,11 @@ def check_rewards(rewards: Any) -> None:
             raise SampleError(
                 f"the reward of sample {_short(sample_id)} must be a finite number, got {_short(reward)}", value=reward
             )
+
+
+def check_measure(measure: Any) -> None:
+    """One of those that `score` knows."""
+    require_choice("measure", measure, get_args(Measure))
 
 
 def check_teachers(teachers: Any, rewards: Mapping[str, float]) -> None:

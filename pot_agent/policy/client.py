@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pot_agent.config import GrpoConfig, LoraConfig
 from pot_agent.errors import ConfigError
 from pot_agent.policy import checks
-from pot_agent.policy.base import Capabilities, Completion, Message, Receipt, SessionInfo
+from pot_agent.policy.base import Capabilities, Completion, Measure, Message, Receipt, SessionInfo
 from pot_agent.policy.connection import Connection
 
 T = TypeVar("T")
@@ -80,8 +80,12 @@ class HttpPolicy:
         end_at_block: bool = False,
         cancel: Event | None = None,
         on_tokens: Callable[[int], None] | None = None,
+        on_text: Callable[[int, str], None] | None = None,
     ) -> list[Completion]:
-        """Sample `n` completions. Never sent twice: the server journals every sample that it draws."""
+        """Sample `n` completions. Never sent twice: the server journals every sample that it draws.
+
+        `on_text` is called in the thread of the caller, within a twentieth of a second after a piece has come.
+        """
         checks.check_version(version)
         asked_messages = _plain(messages)
         checks.check_sampling(n, temperature, max_tokens, stop)
@@ -96,18 +100,35 @@ class HttpPolicy:
             "stop": stop,
             "end_at_block": bool(end_at_block),
         }
-        body = self._connection.call("POST", _path(session, "sample"), asked, twice=False, cancel=cancel)
-        return self._read(body, lambda: [_build(Completion, item) for item in body["completions"]])
+        tell = None
+        if on_text is not None and self.capabilities.streams:  # an older server knows no such argument
+            asked["stream"] = True
+            tell = _teller(on_text)
+        body = self._connection.call("POST", _path(session, "sample"), asked, twice=False, cancel=cancel, tell=tell)
+        found = self._read(body, lambda: [_build(Completion, item) for item in body["completions"]])
+        if on_text is not None and tell is None:
+            for index, completion in enumerate(found):
+                on_text(index, completion.text)
+        return found
 
     def score(
-        self, session: str, *, version: int, sample_ids: Sequence[str], temperature: float | None = None
+        self,
+        session: str,
+        *,
+        version: int,
+        sample_ids: Sequence[str],
+        temperature: float | None = None,
+        measure: Measure = "logprob",
     ) -> list[float]:
-        """Mean log-probability per token of journalled samples under a version."""
+        """Mean of `measure` per token of journalled samples under a version."""
+        checks.check_measure(measure)
         checks.check_version(version)
         if temperature is not None:
             checks.check_temperature(temperature, allow_zero=False)
         checks.check_sample_ids(sample_ids)
-        asked = {"version": version, "sample_ids": sample_ids, "temperature": temperature}
+        asked: dict[str, Any] = {"version": version, "sample_ids": sample_ids, "temperature": temperature}
+        if measure != "logprob":  # an older server knows no other
+            asked["measure"] = measure
         body = self._connection.call("POST", _path(session, "score"), asked, twice=True)
         return self._read(body, lambda: [float(value) for value in body["logprobs"]])
 
@@ -175,6 +196,16 @@ def _build(cls: Callable[..., T], body: Mapping[str, Any]) -> T:
     """An instance of a dataclass; keys that a newer server added are left out."""
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     return cls(**{name: value for name, value in body.items() if name in known})
+
+
+def _teller(on_text: Callable[[int, str], None]) -> Callable[[Any], None]:
+    """Tells the pieces of one line of the answer."""
+
+    def tell(told: Mapping[str, str]) -> None:
+        for index, piece in told.items():
+            on_text(int(index), piece)
+
+    return tell
 
 
 def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:

@@ -15,13 +15,15 @@ import json
 import random
 import threading
 import weakref
+from collections.abc import Callable
+from queue import SimpleQueue
 from threading import Event
 from typing import Any
 
 import httpx
 
 from pot_agent.errors import CancelledError, ConfigError, PolicyUnavailableError
-from pot_agent.policy.wire import NO_SUCH_PATH, check_token, dumps, error_from_wire, from_wire, is_loopback
+from pot_agent.policy.wire import LINES, NO_SUCH_PATH, check_token, dumps, error_from_wire, from_wire, is_loopback
 from pot_agent.spans import carry_trace
 
 BACKOFF_SECONDS = (0.1, 0.4, 1.6)
@@ -33,6 +35,8 @@ POLL_SECONDS = 0.05
 """How often a waiting caller looks at its `cancel`."""
 KEEP_ALIVE_SECONDS = 20.0
 """Less than the server's: an idle connection is dropped here before it is closed there."""
+
+Put = Callable[[Any], None]
 
 _GATEWAY_STATUSES = frozenset({502, 503, 504})
 
@@ -57,20 +61,33 @@ class Connection:
         self._stop: weakref.finalize[Any, Any] | None = None
         """Runs once: when closed, or else with the object's end, or the interpreter's."""
 
-    def call(self, method: str, path: str, body: Any = None, *, twice: bool, cancel: Event | None = None) -> Any:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        twice: bool,
+        cancel: Event | None = None,
+        tell: Callable[[Any], None] | None = None,
+    ) -> Any:
         """The answer's JSON; `twice` says that doing the call twice is the same as once.
 
-        `cancel` closes the connection, by which the server knows to stop the call too.
+        `cancel` closes the connection, by which the server knows to stop the call too. `tell` gets, in this thread, the
+        `text` of each line of an answer that comes in lines; the last of them is then the answer.
         """
         content = None if body is None else dumps(body)
         if cancel is not None and cancel.is_set():
             raise CancelledError(f"{method} {path} was cancelled before it was sent")
-        future = self._submit(method, path, content, twice)
-        poll = None if cancel is None else POLL_SECONDS
+        told: SimpleQueue[Any] = SimpleQueue()
+        future = self._submit(method, path, content, twice, None if tell is None else told.put)
+        poll = None if cancel is None and tell is None else POLL_SECONDS
         try:
             while not concurrent.futures.wait([future], poll).done:
                 if cancel is not None and cancel.is_set():
                     raise CancelledError(f"{method} {path} was cancelled while the policy server worked on it")
+                _hand_over(told, tell)
+            _hand_over(told, tell)
             return future.result()
         except concurrent.futures.CancelledError:
             raise self._shut_down() from None
@@ -94,7 +111,9 @@ class Connection:
     def _shut_down(self) -> PolicyUnavailableError:
         return PolicyUnavailableError(f"this client of {self.url} was shut down; make a new one", value=self.url)
 
-    def _submit(self, method: str, path: str, content: bytes | None, twice: bool) -> concurrent.futures.Future[Any]:
+    def _submit(
+        self, method: str, path: str, content: bytes | None, twice: bool, put: Put | None
+    ) -> concurrent.futures.Future[Any]:
         with self._lock:
             if self._closed:
                 raise self._shut_down()
@@ -103,14 +122,14 @@ class Connection:
                 thread = threading.Thread(target=_run, args=(self._loop,), name="pot-http", daemon=True)
                 self._stop = weakref.finalize(self, _stop, self._loop, thread, self._client)
                 thread.start()
-            return asyncio.run_coroutine_threadsafe(self._send(method, path, content, twice), self._loop)
+            return asyncio.run_coroutine_threadsafe(self._send(method, path, content, twice, put), self._loop)
 
-    async def _send(self, method: str, path: str, content: bytes | None, twice: bool) -> Any:
+    async def _send(self, method: str, path: str, content: bytes | None, twice: bool, put: Put | None) -> Any:
         waits = iter(BACKOFF_SECONDS)
         patience = self._busy
         while True:
             try:
-                response = await self._once(method, path, content)
+                response = await self._once(method, path, content, put)
                 wait = _told_to_wait(response)
                 if wait is None or patience <= 0:
                     return self._read(response, f"{method} {path}")
@@ -122,10 +141,14 @@ class Connection:
                     raise self.unavailable(self._reason(error, f"{method} {path}")) from error
             await asyncio.sleep(wait)
 
-    async def _once(self, method: str, path: str, content: bytes | None) -> httpx.Response:
+    async def _once(self, method: str, path: str, content: bytes | None, put: Put | None) -> httpx.Response:
         headers = {} if content is None else {"Content-Type": "application/json"}
         carry_trace(headers)
-        return await self._client.request(method, self.url + path, content=content, headers=headers)
+        async with self._client.stream(method, self.url + path, content=content, headers=headers) as response:
+            if put is not None and response.headers.get("content-type", "").startswith(LINES):
+                return await _last_line(response, put)
+            await response.aread()
+            return response
 
     def _read(self, response: httpx.Response, what: str) -> Any:
         try:
@@ -153,6 +176,27 @@ class Connection:
                 return f"{what} was answered {error.response.status_code} by a gateway"
             case _:
                 return f"the connection was lost during {what} ({said})"
+
+
+async def _last_line(response: httpx.Response, put: Put) -> httpx.Response:
+    """Give each line's text away; the last line, as the plain answer that it stands for."""
+    last: Any = None
+    try:
+        async for line in response.aiter_lines():
+            last = json.loads(line)
+            if "text" in last:
+                put(last.pop("text"))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise httpx.RemoteProtocolError(f"a line that cannot be read: {error}", request=response.request) from error
+    if not last:
+        raise httpx.RemoteProtocolError("the answer ended before its last line", request=response.request)
+    content = json.dumps(last).encode("ascii")
+    return httpx.Response(500 if "code" in last else 200, content=content, request=response.request)
+
+
+def _hand_over(told: "SimpleQueue[Any]", tell: Callable[[Any], None] | None) -> None:
+    while tell is not None and not told.empty():
+        tell(told.get())
 
 
 def _told_to_wait(response: httpx.Response) -> float | None:

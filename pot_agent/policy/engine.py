@@ -5,6 +5,7 @@ outside its turn.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor
 from pot_agent.config import GrpoConfig, LoraConfig
 from pot_agent.errors import ContextLengthError
 from pot_agent.policy.adapters import AdapterLayout, Adapters, layout_of, linear_layers
-from pot_agent.policy.base import Capabilities
+from pot_agent.policy.base import Capabilities, Measure
 from pot_agent.policy.batching import MOST_ROWS, Batcher
 from pot_agent.policy.canary import PROMPT_TOKENS, TOKENS, Canary, judge
 from pot_agent.policy.choice import choose
@@ -100,8 +101,10 @@ class Engine:
             context_tokens=self._loaded.context_tokens,
             device=str(self._loaded.device),
             parameters=self._loaded.parameters,
+            shape=asdict(self._shape),
             sampler=self._sampler.name,
             seeded=self._sampler.seeded,
+            streams=True,
         )
         if self._sampler.concurrent:  # it is another program's, so it is not taken at its word
             try:
@@ -169,14 +172,19 @@ class Engine:
             give_back_free_memory()
 
     def score(
-        self, layout: AdapterLayout | None, vector: Tensor | None, samples: Sequence[Sample], temperature: float
+        self,
+        layout: AdapterLayout | None,
+        vector: Tensor | None,
+        samples: Sequence[Sample],
+        temperature: float,
+        measure: Measure,
     ) -> list[float]:
-        """Mean log-probability per token of each sample under a version (None: the base), by the trainer."""
+        """Mean of `measure` per token of each sample under a version (None: the base), by the trainer."""
         slot = None if layout is None or vector is None else self._adapters.slot(layout)
         means: dict[int, float] = {}
         for indices in _by_prompt(samples):
             rows = [samples[i].ids for i in indices]
-            found = self._trainer.logprobs(slot, vector, samples[indices[0]].prompt_ids, rows, temperature)
+            found = self._trainer.logprobs(slot, vector, samples[indices[0]].prompt_ids, rows, temperature, measure)
             means.update((i, float(row.double().mean())) for i, row in zip(indices, found, strict=True))
         return [means[i] for i in range(len(samples))]
 
@@ -274,6 +282,10 @@ class Engine:
         layout, vector = _required(session.layout), session.vector_of(session.version)
         vector = layout.initial(session.seed, self._like) if vector is None else vector
         return float(vector.norm())
+
+    def check_alive(self) -> None:
+        """Raises `PolicyUnavailableError` where the sampler cannot draw just now. May be called at any time."""
+        self._sampler.check_alive()
 
     def end_drawing(self) -> None:
         """End the thread that draws for several, where there is one. Its callers' checks must raise by now."""

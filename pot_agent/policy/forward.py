@@ -16,9 +16,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pot_agent.policy.adapters import Adapters, AdapterSlot
 from pot_agent.policy.attention import TrainingAttention
+from pot_agent.policy.base import Measure
 from pot_agent.policy.cache import cache_of
 from pot_agent.policy.fused import FusedLayers
-from pot_agent.policy.head import Head, backbone_of, token_logprobs
+from pot_agent.policy.head import Head, backbone_of, token_certainties, token_logprobs
 from pot_agent.policy.models import LoadedModel
 from pot_agent.policy.prompt import Prompts, States
 
@@ -84,8 +85,11 @@ class Forward:
         output = self._backbone(input_ids=ids_BT, past_key_values=cache, use_cache=cache is not None)
         return [row[: len(ids)] for row, ids in zip(output.last_hidden_state, inputs, strict=True)]
 
-    def logprobs(self, hidden: Sequence[Tensor], rows: Rows, temperature: float) -> list[Tensor]:
-        """Log-probabilities of the rows' tokens, [T] a row."""
+    def logprobs(
+        self, hidden: Sequence[Tensor], rows: Rows, temperature: float, measure: Measure = "logprob"
+    ) -> list[Tensor]:
+        """Log-probabilities of the rows' tokens, or another measure of them, [T] a row."""
         targets_N = torch.tensor([token for row in rows for token in row], device=self._device)
-        logprobs_N = token_logprobs(torch.cat(list(hidden)), targets_N, self._head, temperature)
-        return list(torch.split(logprobs_N, [len(row) for row in rows]))
+        of_tokens = token_certainties if measure == "self_certainty" else token_logprobs
+        values_N = of_tokens(torch.cat(list(hidden)), targets_N, self._head, temperature)
+        return list(torch.split(values_N, [len(row) for row in rows]))

@@ -9,6 +9,7 @@ in Llama, Qwen, Gemma, Cohere and Granite; another kind is a `ConfigError` when 
 with the model's own logits.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +70,16 @@ def token_logprobs(hidden_NH: Tensor, targets_N: Tensor, head: Head, temperature
     def chunk(hidden_CH: Tensor, targets_C: Tensor) -> Tensor:
         logits_CV = wide_logits(hidden_CH, head, temperature)
         return logits_CV.gather(1, targets_C.unsqueeze(1)).squeeze(1) - logits_CV.logsumexp(1)
+
+    return by_chunks(chunk, hidden_NH, targets_N)
+
+
+def token_certainties(hidden_NH: Tensor, targets_N: Tensor, head: Head, temperature: float) -> Tensor:
+    """KL(uniform || p), p = softmax(logits / temperature), where each target was chosen; the targets do not matter."""
+
+    def chunk(hidden_CH: Tensor, _: Tensor) -> Tensor:
+        logits_CV = wide_logits(hidden_CH, head, temperature)
+        return logits_CV.logsumexp(1) - logits_CV.mean(1) - math.log(logits_CV.shape[1])
 
     return by_chunks(chunk, hidden_NH, targets_N)
 

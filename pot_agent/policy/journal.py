@@ -9,12 +9,15 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pot_agent.config import GrpoConfig
 from pot_agent.errors import SampleError
 from pot_agent.policy.base import FinishReason
+
+if TYPE_CHECKING:
+    from pot_agent.policy.sampler import Drawn, Request
 
 OWNER_MARK = "@"
 """What stands before the owner in a session's name inside; a sample's id does not show who owns it."""
@@ -142,3 +145,22 @@ def update_digest(
     taught = sorted((key, list(prompt_ids)) for key, prompt_ids in (teachers or {}).items())
     content = [session, version, sorted((key, float(value)) for key, value in rewards.items()), asdict(grpo), taught]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def samples_of(journal: Journal, version: int, request: "Request", drawn: "Sequence[Drawn]") -> list[Sample]:
+    """What one call drew, as it is journalled; it is not yet."""
+    prompt_ids = tuple(request.prompt_ids)
+    digest = prompt_digest(prompt_ids)
+    return [
+        Sample(
+            sample_id=journal.new_id(),
+            version=version,
+            prompt_ids=prompt_ids,
+            prompt_digest=digest,
+            ids=tuple(row.ids),
+            logprobs=tuple(row.logprobs),
+            temperature=request.temperature,
+            finish=row.finish,
+        )
+        for row in drawn
+    ]

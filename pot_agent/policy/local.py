@@ -6,7 +6,6 @@ sessions, journals and receipts end with the process. Nothing heavy is imported 
 """
 
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,15 +14,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from pot_agent.config import GrpoConfig, LoraConfig
-from pot_agent.errors import (
-    CancelledError,
-    PolicyUnavailableError,
-    SessionNotFoundError,
-)
+from pot_agent.errors import CancelledError, PolicyUnavailableError, SessionNotFoundError
 from pot_agent.policy import checks
-from pot_agent.policy.base import Capabilities, Completion, Message, Receipt, SessionInfo
+from pot_agent.policy.base import Capabilities, Completion, Measure, Message, Receipt, SessionInfo
 from pot_agent.policy.heavy import import_engine, store_of
-from pot_agent.policy.journal import Sample, prompt_digest, update_digest
+from pot_agent.policy.journal import Sample, samples_of, update_digest
 from pot_agent.policy.learning import learn
 from pot_agent.policy.session import Session
 from pot_agent.policy.sessions import Sessions
@@ -34,9 +29,7 @@ from pot_agent.settings import Settings
 
 if TYPE_CHECKING:
     from pot_agent.policy.engine import Engine
-    from pot_agent.policy.sampler import Drawn, Request
-
-logger = logging.getLogger(__name__)
+    from pot_agent.policy.sampler import Request
 
 
 class LocalPolicy:
@@ -119,6 +112,11 @@ class LocalPolicy:
         """What this policy can do."""
         return self._engine.capabilities
 
+    @property
+    def base_digest(self) -> str:
+        """Digest of every weight of the base; it reads them all, once."""
+        return self._engine.base_digest
+
     def count_tokens(self, content: str | Sequence[Message]) -> int:
         """Tokens of a text, or of messages under the chat template with the generation prompt."""
         if not isinstance(content, str):
@@ -149,6 +147,7 @@ class LocalPolicy:
         end_at_block: bool = False,
         cancel: Event | None = None,
         on_tokens: Callable[[int], None] | None = None,
+        on_text: Callable[[int, str], None] | None = None,
     ) -> list[Completion]:
         """Sample `n` completions of one prompt from one version; see `Policy.sample`."""
         checks.check_version(version)
@@ -170,21 +169,29 @@ class LocalPolicy:
                 end_at_block=bool(end_at_block),
                 check=self._stopper(opened, cancel),
                 on_tokens=on_tokens,
+                on_text=on_text,
             )
             return self._draw(opened, version, request)
 
     def score(
-        self, session: str, *, version: int, sample_ids: Sequence[str], temperature: float | None = None
+        self,
+        session: str,
+        *,
+        version: int,
+        sample_ids: Sequence[str],
+        temperature: float | None = None,
+        measure: Measure = "logprob",
     ) -> list[float]:
-        """Mean log-probability per token of journalled samples under a version, at `temperature` (None: 1.0)."""
+        """Mean of `measure` per token of journalled samples under a version, at `temperature` (None: 1.0)."""
         checks.check_version(version)
+        checks.check_measure(measure)
         wanted = 1.0 if temperature is None else temperature
         checks.check_temperature(wanted, allow_zero=False)
         checks.check_sample_ids(sample_ids)
         with self._using(session) as opened:
             samples = opened.journal.get(list(sample_ids))
             with self._turns.taken(self._stopper(opened, None)):
-                return self._engine.score(opened.layout, opened.vector_of(version), samples, float(wanted))
+                return self._engine.score(opened.layout, opened.vector_of(version), samples, float(wanted), measure)
 
     def internalize(
         self,
@@ -236,6 +243,11 @@ class LocalPolicy:
         """Drop the session, its adapter, its journal and its folder. Closing one that is not there does nothing."""
         self._sessions.close(session)
 
+    def check_ready(self) -> None:
+        """Raises `PolicyUnavailableError` where nothing can be sampled just now: shut down, or its engine has died."""
+        self._check_running()
+        self._engine.check_alive()
+
     @property
     def is_shut_down(self) -> bool:
         """Whether `shutdown` was called."""
@@ -260,7 +272,7 @@ class LocalPolicy:
 
     def _draw(self, session: Session, version: int, request: "Request") -> list[Completion]:
         drawn = self._drawer(request, session.layout, session.vector_of(version))
-        samples = _samples(session, version, request, drawn)
+        samples = samples_of(session.journal, version, request, drawn)
         request.check()
         session.record(samples)
         return [self._completion(request, sample) for sample in samples]
@@ -268,7 +280,7 @@ class LocalPolicy:
     def _completion(self, request: "Request", sample: Sample) -> Completion:
         return Completion(
             sample_id=sample.sample_id,
-            text=request.stop.cut(self._engine.chat.answer(sample.ids)),
+            text=request.stop.text_of(sample.ids),
             tokens=len(sample.ids),
             logprob=sample.mean_logprob,
             finish_reason=sample.finish,
@@ -295,21 +307,3 @@ class LocalPolicy:
     def _check_running(self) -> None:
         if self._shut.is_set():
             raise PolicyUnavailableError("this policy was shut down; build another one", value=None)
-
-
-def _samples(session: Session, version: int, request: "Request", drawn: "Sequence[Drawn]") -> list[Sample]:
-    prompt_ids = tuple(request.prompt_ids)
-    digest = prompt_digest(prompt_ids)
-    return [
-        Sample(
-            sample_id=session.journal.new_id(),
-            version=version,
-            prompt_ids=prompt_ids,
-            prompt_digest=digest,
-            ids=tuple(row.ids),
-            logprobs=tuple(row.logprobs),
-            temperature=request.temperature,
-            finish=row.finish,
-        )
-        for row in drawn
-    ]

@@ -10,6 +10,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 
 from pot_agent.errors import AdapterNotSampledError
 from pot_agent.policy.api import (
+    EXAMPLE_LINES,
     EXAMPLES,
     Closed,
     Completions,
@@ -23,11 +24,13 @@ from pot_agent.policy.api import (
     SessionList,
     TokenCount,
 )
-from pot_agent.policy.base import Capabilities, Message, Policy, Receipt, SessionInfo
+from pot_agent.policy.base import Capabilities, Completion, Message, Policy, Receipt, SessionInfo
 from pot_agent.policy.calls import Calls
 from pot_agent.policy.metrics import Metrics
 from pot_agent.policy.owners import Owner
 from pot_agent.policy.refusals import WireResponse
+from pot_agent.policy.streaming import Tell, answer_of, streamed
+from pot_agent.policy.wire import LINES
 
 T = TypeVar("T")
 
@@ -91,33 +94,46 @@ class PolicyRoutes:
         return _info(info, session)
 
     async def sample(self, request: Request, session: str, body: SampleBody) -> Response:
-        """Sample completions from one version; disconnecting stops the generation. Not idempotent."""
-        found = await self._in(
-            request,
-            session,
-            lambda name, cancel: self._policy.sample(
-                name,
-                version=body.version,
-                messages=[Message(role=message.role, content=message.content) for message in body.messages],
-                n=body.n,
-                temperature=body.temperature,
-                max_tokens=body.max_tokens,
-                seed=body.seed,
-                stop=body.stop,
-                end_at_block=body.end_at_block,
-                cancel=cancel,
-            ),
+        """Sample completions from one version; disconnecting stops the generation. Not idempotent.
+
+        With `stream`, the text is told while it is written, in lines; the last is the plain answer, or the refusal.
+        """
+
+        async def draw(on_text: Tell | None) -> list[Completion]:
+            found = await self._in(request, session, lambda name, cancel: self._drawn(name, body, cancel, on_text))
+            self._metrics.sampled(found)
+            return found
+
+        return await streamed(draw) if body.stream else answer_of(await draw(None))
+
+    def _drawn(self, name: str, body: SampleBody, cancel: Event, on_text: Tell | None) -> list[Completion]:
+        # A policy that tells no text need not know the word.
+        tells: dict[str, Any] = {"on_text": on_text} if on_text and self._policy.capabilities.streams else {}
+        return self._policy.sample(
+            name,
+            version=body.version,
+            messages=[Message(role=message.role, content=message.content) for message in body.messages],
+            n=body.n,
+            temperature=body.temperature,
+            max_tokens=body.max_tokens,
+            seed=body.seed,
+            stop=body.stop,
+            end_at_block=body.end_at_block,
+            cancel=cancel,
+            **tells,
         )
-        self._metrics.sampled(found)
-        return WireResponse({"completions": [asdict(completion) for completion in found]})
 
     async def score(self, request: Request, session: str, body: ScoreBody) -> Response:
-        """Mean log-probability per token of earlier samples under a version."""
+        """Mean log-probability per token of earlier samples under a version, or mean self-certainty."""
         logprobs = await self._in(
             request,
             session,
             lambda name, _: self._policy.score(
-                name, version=body.version, sample_ids=body.sample_ids, temperature=body.temperature
+                name,
+                version=body.version,
+                sample_ids=body.sample_ids,
+                temperature=body.temperature,
+                measure=body.measure,
             ),
         )
         return WireResponse({"logprobs": logprobs})
@@ -182,8 +198,15 @@ def _add(router: APIRouter, method: str, path: str, answer: Callable[..., Awaita
         response_model=model,
         operation_id=answer.__name__,
         tags=["sessions" if "session" in path else "policy"],
-        openapi_extra={"responses": {"200": {"content": {"application/json": {"example": EXAMPLES[answer.__name__]}}}}},
+        openapi_extra={"responses": {"200": {"content": _content(answer.__name__)}}},
     )
+
+
+def _content(call: str) -> dict[str, Any]:
+    content: dict[str, Any] = {"application/json": {"example": EXAMPLES[call]}}
+    if call == "sample":
+        content[LINES] = {"schema": {"type": "string"}, "example": EXAMPLE_LINES}
+    return content
 
 
 def _owner(request: Request) -> Owner:

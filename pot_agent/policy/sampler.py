@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ from pot_agent.policy.head import Head
 from pot_agent.policy.lean import LeanDecoder
 from pot_agent.policy.models import LoadedModel
 from pot_agent.policy.text import Chat, Stops
+from pot_agent.policy.written import Written
 
 PREFILL_TOKENS = 512
 """Prompt tokens that go through the model together; a cancel is looked at between two parts at least."""
@@ -70,6 +72,14 @@ class Request:
     check: Callable[[], None]
     """Called before each step; raises to end the call."""
     on_tokens: Callable[[int], None] | None = None
+    on_text: Callable[[int, str], None] | None = None
+    """Told the index of a completion and the next piece of its text."""
+
+    def written(self) -> list[Written]:
+        """What tells each completion's text as it grows; none where nobody listens."""
+        if self.on_text is None:
+            return []
+        return [Written(self.stop, partial(self.on_text, index)) for index in range(self.n)]
 
 
 class Drawing:
@@ -82,6 +92,7 @@ class Drawing:
         self._end_ids = end_ids
         self._live = self.rows
         self._uniforms_NT = _uniforms(request).to(device)
+        self._written = request.written()
         self._step = 0
         self.hidden_NH = torch.empty(0)
 
@@ -100,6 +111,8 @@ class Drawing:
         for row, token, logprob in zip(self._live, ids_N.tolist(), logprobs_N.tolist(), strict=True):
             row.take(token, logprob, self.request, self._end_ids)
         self._step += 1
+        if self._written:
+            self._tell()
         if self.request.on_tokens is not None:
             self.request.on_tokens(sum(len(row.ids) for row in self.rows))
         going = [at for at, row in enumerate(self._live) if row.finish == "length"]
@@ -109,6 +122,12 @@ class Drawing:
             self._live, ids_N = [self._live[at] for at in going], ids_N[going]
             self._decoder.keep(going)
         return ids_N
+
+    def _tell(self) -> None:
+        for row in self._live:
+            written = self._written[row.index]
+            is_over = row.finish == "stop" or self._step == self.request.max_tokens
+            (written.end if is_over else written.advance)(row.ids)
 
 
 class Sampler:
@@ -167,6 +186,9 @@ class Sampler:
 
     def check_layout(self, layout: AdapterLayout) -> None:
         """Any will do."""
+
+    def check_alive(self) -> None:
+        """It lives as long as the trainer."""
 
     def close(self) -> None:
         """The weights are the trainer's."""

@@ -32,6 +32,10 @@ class Sampler(Protocol):
         """Raises `ConfigError` for an adapter that this sampler cannot run."""
         ...
 
+    def check_alive(self) -> None:
+        """Raises `PolicyUnavailableError` where it cannot draw just now."""
+        ...
+
     def close(self) -> None:
         """Release everything. Idempotent."""
         ...

@@ -8,7 +8,7 @@ half a minute of the end of its lease.
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -227,11 +227,19 @@ def _add_probes(app: FastAPI, policy: Policy, calls: Calls) -> None:
         """The policy answers, and the server is not about to end; one that has no place for a call now is ready."""
         calls.check_open()
         try:
-            await asyncio.wait_for(asyncio.to_thread(policy.count_tokens, "ready"), READY_SECONDS)
+            await asyncio.wait_for(asyncio.to_thread(_check_ready, policy), READY_SECONDS)
         except Exception as error:
             _log.warning("the policy does not answer: %s", str(error) or type(error).__name__)
             raise PolicyUnavailableError("the policy does not answer; the server's log says why") from error
         return WireResponse({"status": "ready"})
+
+
+def _check_ready(policy: Policy) -> None:
+    """The policy answers, and one that can tell (`check_ready`) says that it can draw: its engine may have died."""
+    policy.count_tokens("ready")
+    check: Callable[[], None] | None = getattr(policy, "check_ready", None)
+    if check is not None:
+        check()
 
 
 def _add_metrics(app: FastAPI, metrics: Metrics) -> None:

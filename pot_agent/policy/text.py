@@ -6,6 +6,7 @@ is formed, so that a problem's statement or a program's output cannot end a turn
 
 import logging
 from collections.abc import Sequence
+from functools import cached_property
 
 from transformers import PreTrainedTokenizerBase
 
@@ -64,6 +65,18 @@ class Chat:
         """Text of a whole completion, with what the template had begun of it."""
         return self.opening + self.decode(ids)
 
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Tokens that no text shows."""
+        return frozenset(i for i, token in self._tokenizer.added_tokens_decoder.items() if token.special)
+
+    @cached_property
+    def byte_ids(self) -> frozenset[int]:
+        """Tokens that are one byte each, `<0x0A>`, of tokenizers that write rare characters so."""
+        names = [f"<0x{byte:02X}>" for byte in range(256)]
+        found = zip(names, self._tokenizer.convert_tokens_to_ids(names), strict=True)
+        return frozenset(i for name, i in found if i is not None and self._tokenizer.convert_ids_to_tokens(i) == name)
+
     def _opening(self) -> str:
         if self._tokenizer.chat_template is None:
             return ""
@@ -102,7 +115,7 @@ class Stops:
     """Where a completion ends before the model ends it: at a stop string, or with its first block of code."""
 
     def __init__(self, chat: Chat, stop: Sequence[str], *, end_at_block: bool = False) -> None:
-        self._chat = chat
+        self.chat = chat
         self._stop = tuple(stop)
         self._end_at_block = end_at_block
         # A stop string of b bytes spans at most b tokens; a few more, because some decoders trim the first one's space.
@@ -112,11 +125,20 @@ class Stops:
         """Whether a stop string or a block ends within the newest tokens."""
         if not self._stop and not self._end_at_block:
             return False
-        tail = self._chat.decode(ids[-self._tail :])
+        tail = self.chat.decode(ids[-self._tail :])
         if any(stop in tail for stop in self._stop):
             return True
         fenced = self._end_at_block and ("`" in tail or "~" in tail)  # else the whole need not be looked at
-        return fenced and end_of_first_block(self._chat.answer(ids)) is not None
+        return fenced and end_of_first_block(self.chat.answer(ids)) is not None
+
+    @property
+    def longest(self) -> int:
+        """Characters at the end of a text that may be the beginning of a stop string."""
+        return max((len(stop) for stop in self._stop), default=1) - 1
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """Text of a whole completion, up to where it ends."""
+        return self.cut(self.chat.answer(ids))
 
     def cut(self, text: str) -> str:
         """The text before the first stop string, and up to the end of its block where one ends it."""

@@ -25,6 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pot_agent.config import GrpoConfig
 from pot_agent.policy.adapters import Adapters, AdapterSlot
+from pot_agent.policy.base import Measure
 from pot_agent.policy.clock import Clock
 from pot_agent.policy.distillation import divergences
 from pot_agent.policy.forward import Forward, Rows
@@ -118,17 +119,22 @@ class Trainer:
 
     @torch.no_grad()
     def logprobs(
-        self, slot: AdapterSlot | None, vector: Tensor | None, prompt_ids: Sequence[int], rows: Rows, temperature: float
+        self,
+        slot: AdapterSlot | None,
+        vector: Tensor | None,
+        prompt_ids: Sequence[int],
+        rows: Rows,
+        temperature: float,
+        measure: Measure = "logprob",
     ) -> list[Tensor]:
-        """Log-probability of each completion token under a version (None: the base)."""
+        """Log-probability of each completion token under a version (None: the base), or another measure of it."""
         with self._forward.running(slot, vector):
             states = self._forward.prompts.states(prompt_ids[:-1])
             found: dict[int, Tensor] = {}
             for part in self._forward.passes(rows):
                 hidden = self._forward.hidden(states, prompt_ids, rows, part)
-                found.update(
-                    zip(part, self._forward.logprobs(hidden, [rows[i] for i in part], temperature), strict=True)
-                )
+                values = self._forward.logprobs(hidden, [rows[i] for i in part], temperature, measure)
+                found.update(zip(part, values, strict=True))
         return [found[index] for index in range(len(rows))]
 
     def update(self, slot: AdapterSlot, group: Group, config: GrpoConfig, check: Callable[[], None]) -> Update:
@@ -147,9 +153,7 @@ class Trainer:
         losses, norms, clipped, stats = [], [], [], None
         for _ in range(config.epochs):
             with clock.phase("epochs"):
-                loss, stats, new = self._epoch(
-                    slot, vector, group, mask_GT, old, reference, config, check, teachers=teachers
-                )
+                loss, stats, new = self._epoch(slot, vector, group, mask_GT, old, reference, config, check, teachers)
             old = old or new
             gradient = slot.gradient()
             norm = float(gradient.norm())
@@ -192,7 +196,6 @@ class Trainer:
         reference: list[Tensor] | None,
         config: GrpoConfig,
         check: Callable[[], None],
-        *,
         teachers: Sequence[Tensor | None] = (),
     ) -> tuple[float, GrpoStats, list[Tensor]]:
         """Loss, statistics and log-probabilities of one epoch; the gradient is left in the slot."""
@@ -251,12 +254,9 @@ class Trainer:
         return config.distil * torch.stack(losses).sum() if losses else None
 
     def _mask(self, group: Group, config: GrpoConfig) -> Tensor:
-        masked = [config.mask_truncated and sample.finish == "length" for sample in group.samples]
-        rows = [
-            torch.full((len(s.ids),), 0.0 if out else 1.0, dtype=torch.float64)
-            for s, out in zip(group.samples, masked, strict=True)
-        ]
-        return self._padded(rows)
+        kept = [not (config.mask_truncated and sample.finish == "length") for sample in group.samples]
+        rows = zip(group.samples, kept, strict=True)
+        return self._padded([torch.full((len(s.ids),), float(keep), dtype=torch.float64) for s, keep in rows])
 
     def _padded(self, rows: Sequence[Tensor]) -> Tensor:
         return pad_sequence(list(rows), batch_first=True).to(self._device)

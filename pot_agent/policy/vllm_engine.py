@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pot_agent.errors import ConfigError, MissingExtraError, PolicyError, PolicyUnavailableError
+from pot_agent.errors import ConfigError, MissingExtraError, PolicyError, PolicyUnavailableError, PotError
 from pot_agent.settings import set_where_unset
 
 logger = logging.getLogger(__name__)
@@ -96,6 +96,21 @@ class VllmEngine:
                 self._stop_engine()
                 self._engine = self._start()
             return self._engine
+
+    def check_alive(self) -> None:
+        """Raises `PolicyUnavailableError` where it has died, and has it started again: who asks whether it is alive may
+        send no call before it is."""
+        if self._starting.locked():
+            raise PolicyUnavailableError("the sampling engine is being started, or shut down", value=None)
+        if self._engine is None or self._engine.errored:
+            threading.Thread(target=self._start_again, name="pot-vllm-start", daemon=True).start()
+            raise PolicyUnavailableError("the sampling engine has died, and is being started again", value=None)
+
+    def _start_again(self) -> None:
+        try:
+            self.running()
+        except PotError as error:  # whoever calls or asks next tries again
+            logger.error("%s", error)
 
     def run(self, work: Coroutine[Any, Any, T], check: Callable[[], None] = lambda: None) -> T:
         """Do this on the loop and wait. `check` is called meanwhile, and may raise: nothing then runs on."""

@@ -58,6 +58,7 @@ class VllmSampler:
         with self._leased(layout, vector) as adapter:
             self._ask(lambda engine: self._draw(engine, request, adapter, rows), tell)
         tell()
+        tell.end()
         return rows
 
     def check_layout(self, layout: AdapterLayout) -> None:
@@ -72,6 +73,10 @@ class VllmSampler:
     def adapters(self) -> set[int]:
         """Numbers of the adapters that the engine holds just now."""
         return set(self._engine.run(self._engine.running().list_loras()))
+
+    def check_alive(self) -> None:
+        """Raises `PolicyUnavailableError` where the engine has died; it is then being started again."""
+        self._engine.check_alive()
 
     def close(self) -> None:
         """End the engine, and remove every adapter's files. Idempotent."""
@@ -165,6 +170,7 @@ class _Teller:
         self._rows = rows
         self._request = request
         self._told = 0
+        self._written = request.written()
 
     def __call__(self) -> None:
         self._request.check()
@@ -172,6 +178,13 @@ class _Teller:
         if self._request.on_tokens is not None and total > self._told:
             self._told = total
             self._request.on_tokens(total)
+        for row, written in zip(self._rows, self._written, strict=False):
+            written.advance(row.ids)
+
+    def end(self) -> None:
+        """All rows are drawn."""
+        for row, written in zip(self._rows, self._written, strict=False):
+            written.end(row.ids)
 
 
 def _seed(text: str, index: int) -> int:

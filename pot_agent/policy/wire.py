@@ -19,6 +19,9 @@ NO_SUCH_PATH = "no_such_path"
 
 MAX_VALUE_CHARACTERS = 4000
 
+LINES = "application/x-ndjson"
+"""Media type of an answer that comes in lines, each a JSON object."""
+
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 

@@ -21,7 +21,7 @@ from pot_agent.shell.views import View, view_for
 
 SOLVED, NOT_SOLVED, BAD_INPUT, CANNOT_RUN = 0, 1, 2, 3
 """Exit codes: a program passed all visible tests; none did (or there were no tests); the input was wrong; this machine
-cannot run it (no sandbox, no policy server, a missing extra)."""
+cannot run it (no sandbox, no policy server, a missing extra, too little memory for the model)."""
 
 
 def solve(graph: Any, problem: dict[str, Any], console: Console, *, context: dict[str, Any] | None = None) -> Progress:

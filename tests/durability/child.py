@@ -1,22 +1,20 @@
 """A process that runs the graph over a tiny model, with a state folder and a checkpointer, and is killed while it does.
 
-`Nursery` starts one process that has torch loaded; each *life* is a fork of it, so that a kill costs no import. A life
-kills itself with SIGKILL at its n-th *moment*: before or after a call that the graph makes of its policy, its sandbox
-or its checkpointer. What it says on its output was said for certain; the rest is asked of the disk by the next life.
+A life (`tests/nursery.py`) kills itself with SIGKILL at its n-th *moment*: before or after a call that the graph makes
+of its policy, its sandbox or its checkpointer, run by `invoke` or by `ainvoke`.
 """
 
+import asyncio
 import hashlib
-import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from inspect import iscoroutinefunction
 from pathlib import Path
 from threading import Event, Lock
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
@@ -26,48 +24,13 @@ from pot_agent.policy.local import LocalPolicy
 from pot_agent.problem import Limits, Problem
 from pot_agent.rewards import Evaluation, ExecutionReward
 from pot_agent.sandbox.local import LocalSandbox
+from tests.nursery import Said, nurse, say
 
-ROOT = Path(__file__).parents[2]
 PROBLEM = {"problem": "Write add(a, b).", "tests": ["assert add(1, 2) == 3", "assert add(2, 2) == 4"]}
 CONFIG = {"iterations": 4, "width": 3, "max_new_tokens": 8, "temperature": 1.0, "max_depth": 3}
 POLICY = ("open", "sample", "score", "internalize", "close")
 CHECKPOINTER = ("put", "put_writes")
-
-Said = dict[str, Any]
-
-
-class Nursery:
-    """Starts lives, one at a time. A context manager."""
-
-    def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.durability.child"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
-
-    def life(self, **job: Any) -> list[Said]:
-        """All that it said; the last is `ended`, with its exit status (negative: the signal that ended it)."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(job).encode() + b"\n")
-        self._process.stdin.flush()
-        said: list[Said] = []
-        for line in self._process.stdout:
-            said.append(json.loads(line))
-            if said[-1]["kind"] == "ended":
-                return said
-        raise AssertionError("the nursery ended")
+ASYNC_CHECKPOINTER = ("aput", "aput_writes")
 
 
 class GradedByText(ExecutionReward):
@@ -102,20 +65,22 @@ class Moments:
             setattr(thing, name, self._watched(name, getattr(thing, name)))
 
     def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        async def awaited(*arguments: Any, **options: Any) -> Any:
+            self.pass_one(f"before {name}")
+            result = await call(*arguments, **options)
+            self.pass_one(f"after {name}")
+            return result
+
         def watched(*arguments: Any, **options: Any) -> Any:
             self.pass_one(f"before {name}")
             result = call(*arguments, **options)
             self.pass_one(f"after {name}")
             return result
 
-        return watched
+        return awaited if iscoroutinefunction(call) else watched
 
     def __int__(self) -> int:
         return self._count
-
-
-def say(**said: Any) -> None:
-    os.write(1, json.dumps(said).encode() + b"\n")
 
 
 @contextmanager
@@ -151,46 +116,59 @@ def _tell_what_ends(policy: LocalPolicy) -> None:
     policy.close = telling  # type: ignore[method-assign]
 
 
+@asynccontextmanager
+async def async_checkpointer_at(where: str) -> AsyncIterator[BaseCheckpointSaver[Any]]:
+    """SQLite in a file, through its event loop."""
+    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+    async with AsyncSqliteSaver.from_conn_string(where) as saver:
+        yield saver
+
+
 def _live(job: Said) -> None:
     moments = Moments(job.get("at"), job.get("only"))
     with (
         LocalPolicy(job["model"], threads=1, batch=False, state_dir=Path(job["state"])) as policy,
         LocalSandbox() as sandbox,
-        checkpointer_at(job["checkpoints"]) as checkpointer,
     ):
         _tell_what_ends(policy)
         moments.watch(policy, POLICY)
         moments.watch(sandbox, ("judge",))
-        moments.watch(checkpointer, CHECKPOINTER)
         config = PotConfig.quick(**{**CONFIG, **job.get("config", {})}, grpo=GrpoConfig(learning_rate=1e-2))
-        graph = create_pot_agent(policy, sandbox, config=config, checkpointer=checkpointer, reward=GradedByText())
-        thread: Any = {"configurable": {"thread_id": job.get("thread", "1")}}
+        build = partial(create_pot_agent, policy, sandbox, config=config, reward=GradedByText())
+        if job.get("form") == "async":
+            asyncio.run(_run_async(job, moments, build))
+        else:
+            _run(job, moments, build)
+
+
+def _run(job: Said, moments: Moments, build: Callable[..., Any]) -> None:
+    thread: Any = {"configurable": {"thread_id": job.get("thread", "1")}}
+    with checkpointer_at(job["checkpoints"]) as checkpointer:
+        moments.watch(checkpointer, CHECKPOINTER)
+        graph = build(checkpointer=checkpointer)
         known = graph.get_state(thread)
-        ahead = [name for name in known.next if name != "__start__"]
-        # Not `known.next`: it leaves out a step whose writes are saved, though the steps after it are yet to come.
-        solution = graph.invoke(PROBLEM if known.created_at is None else None, thread)["solution"]
-        say(kind="done", went_on_at=ahead, solution=solution, moments=int(moments))
+        _tell_the_end(known, graph.invoke(_input_after(known), thread), moments)
 
 
-def _nursery() -> None:
-    import torch
+async def _run_async(job: Said, moments: Moments, build: Callable[..., Any]) -> None:
+    thread: Any = {"configurable": {"thread_id": job.get("thread", "1")}}
+    async with async_checkpointer_at(job["checkpoints"]) as checkpointer:
+        moments.watch(checkpointer, ASYNC_CHECKPOINTER)
+        graph = build(checkpointer=checkpointer)
+        known = await graph.aget_state(thread)
+        _tell_the_end(known, await graph.ainvoke(_input_after(known), thread), moments)
 
-    import pot_agent.policy.engine
-    import pot_agent.policy.store  # noqa: F401  (loaded before the forks)
 
-    torch.set_num_threads(1)
-    for line in sys.stdin.buffer:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                _live(json.loads(line))
-            except BaseException:
-                sys.excepthook(*sys.exc_info())
-                os._exit(1)
-            os._exit(0)
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        say(kind="ended", status=status)
+def _input_after(known: Any) -> Any:
+    """The problem, or None to go on; not by `known.next`, which leaves out a step whose writes are saved."""
+    return PROBLEM if known.created_at is None else None
+
+
+def _tell_the_end(known: Any, found: Any, moments: Moments) -> None:
+    ahead = [name for name in known.next if name != "__start__"]
+    say(kind="done", went_on_at=ahead, solution=found["solution"], moments=int(moments))
 
 
 if __name__ == "__main__":
-    _nursery()
+    nurse(_live)

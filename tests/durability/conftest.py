@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.durability.child import Nursery, Said
+from tests.nursery import Nursery, Said
 from tests.tiny import make_tiny_model
 
 
@@ -20,7 +20,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
+    with Nursery("tests.durability.child") as nursery:
         yield nursery
 
 
@@ -36,10 +36,10 @@ class Story:
 
     def live(self, at: int | None = None) -> Said | None:
         """One life, killed at that moment; what it ended with, or None."""
-        said = self.nursery.life(**self.job, at=at)
+        said, status = self.nursery.life(**self.job, at=at)
         self.deaths += [one["moment"] for one in said if one["kind"] == "died"]
         self.closings += [one for one in said if one["kind"] == "closing"]
-        status, done = said[-1]["status"], [one for one in said if one["kind"] == "done"]
+        done = [one for one in said if one["kind"] == "done"]
         assert status == (0 if done else -signal.SIGKILL), said
         self.went_on_at += [node for one in done for node in one["went_on_at"]]
         return done[0] if done else None

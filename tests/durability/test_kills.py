@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.durability.child import Nursery
 from tests.durability.conftest import Story, job_in
+from tests.nursery import Nursery
 
 Undisturbed = tuple[dict[str, Any], int]
 
@@ -52,6 +52,30 @@ def test_runs_killed_at_random_moments_end_as_they_would_have(
     nursery: Nursery, tiny: Path, tmp_path: Path, undisturbed: Undisturbed, seed: int
 ) -> None:
     kill_at_random(nursery, job_in(tmp_path, tiny), undisturbed, seed=seed, kills=10)
+
+
+ASYNC = {"form": "async"}
+
+
+@pytest.mark.parametrize("moment", ["after internalize", "before aput"])
+def test_an_async_run_killed_once_ends_as_a_sync_one_would_have(
+    nursery: Nursery, tiny: Path, tmp_path: Path, undisturbed: Undisturbed, moment: str
+) -> None:
+    story = Story(nursery, {**job_in(tmp_path, tiny), **ASYNC, "only": moment})
+    assert story.live(2) is None
+    assert story.deaths == [moment]
+    del story.job["only"]
+    done = story.live()
+    assert done is not None
+    assert story.outcome(done) == undisturbed[0]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2))
+def test_async_runs_killed_at_random_moments_end_as_they_would_have(
+    nursery: Nursery, tiny: Path, tmp_path: Path, undisturbed: Undisturbed, seed: int
+) -> None:
+    kill_at_random(nursery, {**job_in(tmp_path, tiny), **ASYNC}, undisturbed, seed=40 + seed, kills=10)
 
 
 def kill_at_random(nursery: Nursery, job: dict[str, Any], undisturbed: Undisturbed, *, seed: int, kills: int) -> None:

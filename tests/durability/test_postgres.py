@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.durability.child import Nursery
 from tests.durability.conftest import job_in
 from tests.durability.postgres import postgres, programs
 from tests.durability.test_kills import Undisturbed, kill_at_random
+from tests.nursery import Nursery
 
 pytestmark = [
     pytest.mark.long,

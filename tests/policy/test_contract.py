@@ -67,6 +67,18 @@ def test_a_stop_string_ends_a_completion_and_is_left_out(policy: Policy) -> None
     assert cut.tokens < whole.tokens
 
 
+def test_pieces_of_text_that_are_told_on_the_way_join_to_each_text(policy: Policy) -> None:
+    told: dict[int, list[str]] = {}
+
+    def tell(index: int, piece: str) -> None:
+        told.setdefault(index, []).append(piece)
+
+    assert policy.capabilities.streams
+    group = draw(policy, opened(policy), n=3, max_tokens=60, end_at_block=True, on_text=tell)
+    assert ["".join(told.get(index, [])) for index in range(3)] == [sample.text for sample in group]
+    assert max(len(pieces) for pieces in told.values()) > 1
+
+
 def test_version_zero_is_the_base_exactly(policy: Policy) -> None:
     adapted, bare = opened(policy, seed=1), opened(policy, lora=None, seed=1)
     assert witness(policy, adapted) == witness(policy, bare)

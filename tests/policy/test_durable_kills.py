@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.policy.durable_child import Event, Nursery, comparable
+from tests.nursery import Nursery
+from tests.policy.durable_child import Event, comparable
 
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
+    with Nursery("tests.policy.durable_child") as nursery:
         yield nursery
 
 
@@ -41,7 +42,7 @@ class Story:
         """One life that is killed from outside after so many seconds."""
         timers: list[threading.Timer] = []
         events: list[Event] = []
-        for event in self._nursery.events(**self._job, steps=steps, log=self.log):
+        for event in self._nursery.said(**self._job, steps=steps, log=self.log):
             if event["kind"] == "born":
                 timers.append(threading.Timer(seconds, os.kill, (event["pid"], signal.SIGKILL)))
                 timers[0].start()

@@ -8,7 +8,9 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -17,6 +19,7 @@ from pot_agent.policy import server
 from pot_agent.policy.base import Completion
 from pot_agent.policy.client import HttpPolicy
 from pot_agent.policy.local import LocalPolicy
+from pot_agent.policy.vllm_engine import VllmEngine, VllmOptions
 from tests.policy.contract import ASK, learn, opened
 from tests.policy.real_server import ROOT, metrics_of, real_server
 from tests.policy.serving import WatchedPolicy, free_port, serving
@@ -87,6 +90,38 @@ def test_a_policy_that_answers_no_more_is_alive_and_not_ready(tiny: Path) -> Non
         answer = httpx.get(f"{url}/ready")
         assert (answer.status_code, answer.json()["code"]) == (503, "policy_unavailable")
         assert httpx.get(f"{url}/health").status_code == 200
+
+
+class Revived(VllmEngine):
+    """The engine's front; what it starts stands for vLLM's engine, which is asked no more than whether it has died."""
+
+    def _start(self) -> Any:
+        self.starts = getattr(self, "starts", 0) + 1
+        assert self.may_start.wait(10)
+        return SimpleNamespace(errored=False, shutdown=lambda timeout: None)
+
+    may_start = Event()
+
+
+def test_a_server_whose_engine_died_is_not_ready_until_it_is_started_again(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Revived.may_start.set()
+    sizes: Any = {"max_rank": 8, "slots": 1, "rows": 1, "kv_cache_bytes": 1, "memory_fraction": 0.1, "eager": True}
+    engine = Revived(VllmOptions(folder=tmp_path, dtype="float32", context_tokens=512, **sizes))
+    policy = LocalPolicy(str(tiny), threads=1)
+    monkeypatch.setattr(policy._engine._sampler, "check_alive", engine.check_alive)
+    with serving(policy) as url:
+        assert httpx.get(f"{url}/ready").status_code == 200
+        Revived.may_start.clear()
+        engine._engine.errored = True  # as the front does when its processes are gone
+        for _ in range(3):  # who asks again and again starts one engine
+            assert httpx.get(f"{url}/ready").status_code == 503
+        assert httpx.get(f"{url}/health").status_code == 200
+        Revived.may_start.set()
+        wait_until(lambda: httpx.get(f"{url}/ready").status_code == 200, "it never was ready again")
+    assert engine.starts == 2
+    engine.close()
 
 
 def test_a_busy_server_is_ready(tiny: Path) -> None:

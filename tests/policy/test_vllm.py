@@ -194,6 +194,24 @@ def test_an_engine_that_died_is_an_error_and_the_next_call_has_a_new_one(vllm: L
     assert scores == pytest.approx([s.logprob for s in fresh], abs=1e-3)
 
 
+def test_an_engine_that_died_is_not_ready_and_is_started_again_by_asking(vllm: LocalPolicy) -> None:
+    vllm.check_ready()
+    front = vllm._engine._sampler._engine  # type: ignore[attr-defined]
+    for process in front.running().engine_core.resources.engine_manager.processes:
+        os.kill(process.pid, signal.SIGKILL)
+    assert settled(lambda: front._engine.errored)
+    with pytest.raises(PolicyUnavailableError, match="has died, and is being started again"):
+        vllm.check_ready()
+    end = time.monotonic() + 180
+    while front._starting.locked() or front._engine is None or front._engine.errored:
+        with pytest.raises(PolicyUnavailableError, match="being started"):
+            vllm.check_ready()
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    vllm.check_ready()
+    assert len(draw(vllm, opened(vllm), n=2)) == 2
+
+
 def _draw_until_it_is_noticed(policy: LocalPolicy, session: str) -> None:
     for _ in range(50):
         draw(policy, session, version=1, max_tokens=50)

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pot_agent import ConfigError, PotConfig, create_pot_agent
+from pot_agent import ConfigError, PotConfig, cli, create_pot_agent
+from pot_agent.errors import DoesNotFitError, MissingExtraError, PotError, SandboxUnavailableError, StateFolderError
 from pot_agent.shell.progress import Progress, update_line
 from pot_agent.shell.solving import report, solve, writer_for
 from pot_agent.shell.views import LiveView, PlainView, picture
@@ -153,6 +154,20 @@ def test_a_server_that_is_not_there_is_exit_code_3() -> None:
     done = pot("solve", "x", "--tests", '["assert f(1) == 1"]', "--policy", "http://127.0.0.1:9")
     assert done.returncode == 3, done.stderr
     assert "pot serve" in done.stderr
+
+
+@pytest.mark.parametrize("error", [DoesNotFitError, SandboxUnavailableError, MissingExtraError, StateFolderError])
+def test_what_this_machine_cannot_run_is_exit_code_3_and_one_line(
+    error: type[PotError], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> None:
+        raise error("needs 40 GB, and there are 24: lower context_tokens")
+
+    monkeypatch.setattr(cli, "app", fails)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 3
+    assert capsys.readouterr().err == "error: needs 40 GB, and there are 24: lower context_tokens\n"
 
 
 def test_the_doctor_names_torch_model_sandbox_vllm_and_e2b() -> None:
