@@ -34,6 +34,12 @@ class ProblemError(PotError, ValueError):
     code = "problem"
 
 
+class ReportError(PotError, ValueError):
+    """Runs of a benchmark that cannot be reported on, or not together."""
+
+    code = "report"
+
+
 class SearchError(PotError, ValueError):
     """The thought tree was asked for something impossible."""
 
@@ -50,6 +56,18 @@ class ModelNotFoundError(PotError, FileNotFoundError):
     """No weights where they were looked for; the message lists the places and the ways to get them."""
 
     code = "model_not_found"
+
+
+class DatasetError(PotError, ValueError):
+    """Rows of a data set that cannot be what they are said to be: broken, too few, or without a test to decide."""
+
+    code = "dataset"
+
+
+class DatasetNotFoundError(PotError, FileNotFoundError):
+    """No rows where they were looked for; the message lists the places and the ways to get them."""
+
+    code = "dataset_not_found"
 
 
 class MissingExtraError(PotError, ImportError):
@@ -74,6 +92,12 @@ class StateFolderError(PotError, OSError):
     """The folder where sessions are kept cannot be used: held by another process, or not to be written."""
 
     code = "state_folder"
+
+
+class RunFolderError(PotError, OSError):
+    """A benchmark run's folder that cannot be used: held by another process, of another run, or damaged."""
+
+    code = "run_folder"
 
 
 class PolicyError(PotError, RuntimeError):

@@ -14,6 +14,7 @@ from pot_agent.errors import ContextLengthError
 from pot_agent.policy.base import Message
 from pot_agent.problem import AssertTest, CallTest, Problem, StdinTest, Test, parse_tests, test_to_dict
 from pot_agent.programs import Extracted, extract_program
+from pot_agent.sandbox.text import show
 from pot_agent.statement import find_examples
 
 __all__ = ["Attempt", "BuiltPrompt", "Extracted", "build_messages", "extract_program"]
@@ -159,8 +160,17 @@ def _tests_text(problem: Problem, tests: Sequence[Test]) -> str:
 def _test_text(test: AssertTest | CallTest, entry_point: str | None) -> str:
     if isinstance(test, AssertTest):
         return _short(test.code.strip())
-    arguments = [repr(value) for value in test.args] + [f"{name}={value!r}" for name, value in test.kwargs.items()]
-    return _short(f"assert {entry_point}({', '.join(arguments)}) == {test.expected!r}")
+    arguments = [_shown(value) for value in test.args]
+    arguments += [f"{name}={_shown(value)}" for name, value in test.kwargs.items()]
+    return _short(f"assert {entry_point}({', '.join(arguments)}) == {_shown(test.expected)}")
+
+
+def _shown(value: Any) -> str:
+    """A value as Python writes it; Python writes no whole number of more than 4,300 digits."""
+    try:
+        return repr(value)
+    except ValueError:
+        return show(value, MAX_TEST_CHARACTERS)
 
 
 def _short(text: str) -> str:

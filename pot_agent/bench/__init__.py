@@ -1,0 +1,1 @@
+"""Benchmarks: data sets, a runner that counts everything, and a report."""
