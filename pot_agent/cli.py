@@ -1,7 +1,7 @@
-"""The `pot` command: setup, doctor, solve, serve.
+"""The `pot` command: setup, doctor, solve, serve, bench, report.
 
 Each command imports what it needs when it runs, so that `pot --help` loads neither torch nor langgraph.
-Exit codes: 0 solved (or done), 1 not solved, 2 bad input, 3 this machine cannot run it.
+Exit codes: 0 solved (or done), 1 not solved, 2 bad input, 3 this machine cannot run it, 130 stopped by a signal.
 """
 
 import logging
@@ -14,7 +14,10 @@ from rich.console import Console
 
 from pot_agent.config import PotConfig
 from pot_agent.errors import (
+    ClusterError,
     ConfigError,
+    DiskFullError,
+    DoesNotFitError,
     MissingExtraError,
     PolicyUnavailableError,
     PotError,
@@ -32,6 +35,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _stderr = Console(stderr=True)
+_CANNOT_RUN = (
+    SandboxUnavailableError, PolicyUnavailableError, MissingExtraError, StateFolderError, DoesNotFitError,
+    DiskFullError, ClusterError,
+)  # fmt: skip
+"""Errors that another machine, or another set-up of this one, would not have."""
 
 ModelOption = Annotated[
     str | None, typer.Option(help="Hub id, folder, GGUF file or `embedded` (default: POT_MODEL, else embedded).")
@@ -203,11 +211,100 @@ def serve(
     run(replace(env, **{name: value for name, value in changes.items() if value is not None}))
 
 
+@app.command()
+def bench(
+    benchmark: Annotated[str, typer.Argument(metavar="BENCHMARK", help="humaneval, mbpp, lcb_v6, ..., or a .jsonl.")],
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="A method, perhaps with knobs (pot:k=8,lr=5e-5); repeat it. Default: the four main ones."),
+    ] = None,
+    model: ModelOption = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="URL of a policy server (pot serve); several are replicas.")
+    ] = None,
+    ray: Annotated[
+        str | None, typer.Option(help="Run problems as tasks of a Ray cluster: its address, `auto` or `local`.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder or file with the benchmark's rows.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Ids of problems, separated by commas.")] = None,
+    min_visible_tests: Annotated[int, typer.Option(min=0, help="Only problems with so many visible tests.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="The first so many problems.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method on each problem.")] = 1,
+    seed: Annotated[int | None, typer.Option(min=0, help="The first seed.")] = None,
+    budget: Annotated[
+        Literal["quick", "paper"] | None, typer.Option(help="quick on a CPU, paper elsewhere, unless said.")
+    ] = None,
+    iterations: Annotated[int | None, typer.Option(help="Iterations of search.")] = None,
+    width: Annotated[int | None, typer.Option(help="Thoughts an iteration.")] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(help="Tokens of one thought.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Seconds of one method on one problem, at most.")] = None,
+    profile: Annotated[Literal["paper", "corrected"] | None, typer.Option(help="How the loss is formed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder (default: runs/BENCHMARK-TIME).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="As --resume, and run again what ended in an error.")] = False,
+    shard: Annotated[str, typer.Option(help="Part i of n of the problems, such as 1/4.")] = "1/1",
+    workers: Annotated[int | None, typer.Option(min=1, help="Problems at once (default: 4 on a CPU, else 8).")] = None,
+) -> None:
+    """Run methods over a benchmark and keep a record of each problem; it can be stopped and resumed."""
+    from dataclasses import replace
+
+    from pot_agent.errors import CancelledError
+    from pot_agent.shell.benching import INTERRUPTED, Order
+    from pot_agent.shell.benching import bench as run
+
+    settings = Settings.from_env()
+    own = [] if settings.policy is None or model is not None else [settings.policy]
+    changes: dict[str, Any] = {"iterations": iterations, "width": width, "max_new_tokens": max_new_tokens}
+    changes |= {"temperature": temperature, "profile": profile, "seed": seed}
+    order = Order(
+        benchmark=benchmark,
+        settings=replace(settings, model=model or settings.model),
+        methods=method or (),
+        policies=policy or own,
+        ray=ray,
+        data=data,
+        only=[name.strip() for part in only or () for name in part.split(",") if name.strip()],
+        min_visible_tests=min_visible_tests,
+        limit=limit,
+        seeds=seeds,
+        budget=budget,
+        changes=changes | ({"max_seconds": max_seconds} if max_seconds is not None else {}),
+        out=out,
+        resume=resume,
+        retry=retry,
+        shard=shard,
+        workers=workers,
+        command=sys.argv,
+    )
+    try:
+        run(order, _stderr)
+    except CancelledError as error:
+        _stderr.print(_escaped(str(error)), style="yellow", highlight=False, soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@app.command()
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Folders that `pot bench` wrote; shards and seeds together.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="The report's folder (default: `report` in the first RUN).")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="ARM", help="What to compare with (default: mcts, else zero_shot).")
+    ] = None,
+) -> None:
+    """Say what runs found, with intervals: Markdown, JSON and one HTML page."""
+    from pot_agent.shell.reporting import write_report
+
+    write_report(runs, out, baseline, Console())
+
+
 def main() -> None:
     """The console script: runs the command and turns errors into one line and an exit code."""
     try:
         app()
-    except (SandboxUnavailableError, PolicyUnavailableError, MissingExtraError, StateFolderError) as error:
+    except _CANNOT_RUN as error:
         _fail(error, 3)
     except (ConfigError, PotError) as error:
         _fail(error, 2)

@@ -100,6 +100,12 @@ class RunFolderError(PotError, OSError):
     code = "run_folder"
 
 
+class ClusterError(PotError, RuntimeError):
+    """A Ray cluster that is not there, or whose workers cannot run this package; the message says which."""
+
+    code = "cluster"
+
+
 class PolicyError(PotError, RuntimeError):
     """Base of what a policy refuses."""
 

@@ -1,5 +1,6 @@
 """What a record shows of a run is what the run did."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ def test_the_tree_its_programs_and_the_committed_path_are_those_of_the_run(sandb
     assert [node["committed"] for node in tree[1:4]] == [False, False, True]
     path = found.committed_path
     assert path[0] == 0
-    assert all(tree[child]["parent"] == parent for parent, child in zip(path, path[1:], strict=False))
+    assert all(tree[child]["parent"] == parent for parent, child in itertools.pairwise(path))
     newest = tree[path[-1]]
     assert newest["committed"]
     assert programs[newest["program"]]["verdict"] == "passed"  # type: ignore[index]
