@@ -4,8 +4,8 @@ import hashlib
 import json
 import socket
 import socketserver
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock, Thread
@@ -23,6 +23,7 @@ from pot_agent.methods.base import Build, Method
 from pot_agent.policy.base import Completion
 from pot_agent.problem import AssertTest, Problem
 from tests.fakes import ScriptedPolicy, block
+from tests.policy.serving import serving
 
 GOOD = block("def add(a, b):\n    return a + b")
 HALF = block("def add(a, b):\n    return 3")
@@ -187,3 +188,16 @@ class _Pass(socketserver.BaseRequestHandler):
         with suppress(OSError):
             while data := upstream.recv(1 << 16):
                 self.request.sendall(data)
+
+
+@contextmanager
+def dying_server(call: int) -> Iterator[tuple[SteadyPolicy, str]]:
+    """A policy server that nobody reaches any more from within the n-th call of `sample` on."""
+    doors: list[Tap] = []
+    policy = SteadyPolicy(at_call(call, lambda: doors[0].__exit__()))
+    with serving(policy) as upstream:
+        doors.append(Tap(upstream))
+        try:
+            yield policy, doors[0].url
+        finally:
+            doors[0].__exit__()
