@@ -6,11 +6,14 @@ the same numbers in another order; sums are formed in another order too, so outp
 rounding (relative 1e-5), not bit for bit.
 
 oneDNN keeps about half a megabyte for every number of rows that a product is ever called with, so many rows are
-rounded up to a multiple of `ROUNDED_ROWS`, the rest being zeros: a few dozen numbers instead of every prompt's length.
+rounded up, the rest being zeros: a few dozen numbers instead of every prompt's length.
+
+`product` is for training: oneDNN too, over the weights as they are. Hundreds of rows gain nothing by packing, but BLAS
+does not use all of every processor (MKL on AMD's: half of it and less).
 
 Limits: float32 on a CPU with oneDNN; the packed copy doubles the memory of the weights, so models above
 `PACK_LIMIT_BYTES` are left as they are. The operators are torch's own but private: where they are missing, nothing is
-packed.
+packed, and `product` is torch's own.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,8 +27,10 @@ from pot_agent.policy.huge_pages import on_huge_pages
 PACK_LIMIT_BYTES = 4 * 2**30
 """Weights above this many bytes are not packed."""
 FEW_ROWS = 16
+BATCH_ROWS = 64
+"""More than `FEW_ROWS` rows are rounded up to a multiple of 8 up to this: these are steps of many sessions' rows."""
 ROUNDED_ROWS = 32
-"""More than `FEW_ROWS` rows are rounded up to a multiple of this."""
+"""More rows still are rounded up to a multiple of this."""
 _TYPICAL_ROWS = 4
 """The order is chosen for so few rows; many are no slower by it."""
 
@@ -69,11 +74,31 @@ def joined_linear(layers: Sequence[nn.Linear], *, pack: bool) -> Linear:
         if rows <= FEW_ROWS:
             result: Tensor = pointwise(x, packed, bias, "none", [], "")
             return result
-        rounded = pad(x.reshape(rows, -1), (0, 0, 0, -rows % ROUNDED_ROWS))
-        many: Tensor = pointwise(rounded, packed, bias, "none", [], "")
+        many: Tensor = pointwise(_rounded(x.reshape(rows, -1)), packed, bias, "none", [], "")
         return many[:rows].view(*x.shape[:-1], -1)
 
     return forward
+
+
+def has_product(weight: Tensor) -> bool:
+    """Whether `product` is oneDNN's for such weights."""
+    return can_pack(0, weight.device, weight.dtype)
+
+
+def product(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
+    """x W^T + b, no gradient. The weight may be a transposed view."""
+    if not has_product(weight_OI):
+        return linear(x_NI, weight_OI, bias_O)
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(_rounded(x_NI), weight_OI, bias_O, "none", [], "")
+    return result[: len(x_NI)]
+
+
+def _rounded(x_NI: Tensor) -> Tensor:
+    rows = len(x_NI)
+    if rows <= FEW_ROWS:
+        return x_NI.contiguous()
+    step = 8 if rows <= BATCH_ROWS else ROUNDED_ROWS
+    return pad(x_NI, (0, 0, 0, -rows % step)).contiguous()
 
 
 def _joined_bias(layers: Sequence[nn.Linear]) -> Tensor | None:

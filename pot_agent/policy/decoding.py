@@ -20,6 +20,7 @@ from pot_agent.policy.adapters import AdapterLayout
 from pot_agent.policy.cache import DecodingCache
 from pot_agent.policy.cpu_linear import Linear, can_pack, packed_linear, plain_linear
 from pot_agent.policy.head import backbone_of
+from pot_agent.policy.kept_prompts import Place
 from pot_agent.policy.lean import LeanDecoder, LeanModel, lean_model
 from pot_agent.policy.low_rank import adapted
 
@@ -61,14 +62,16 @@ class FastForward:
         self._built = False
 
     @contextmanager
-    def running(self, layout: AdapterLayout | None, vector: Tensor | None, prompt_tokens: int) -> Iterator[Decoder]:
+    def running(
+        self, layout: AdapterLayout | None, vector: Tensor | None, prompt_tokens: int, place: Place | None = None
+    ) -> Iterator[Decoder]:
         """A decoder for a prompt of so many tokens, on this adapter version, or on the base where either is None.
 
         The model's output head, and all of the model where it decodes through transformers, runs this way inside.
         """
         if self.lean is not None:
             with self.head_running():
-                yield self.decoder(layout, vector, prompt_tokens)
+                yield self.decoder(layout, vector, prompt_tokens, place)
             return
         adapters = [] if layout is None or vector is None else list(layout.views(vector))
         scale = 0.0 if layout is None else layout.scale
@@ -84,12 +87,14 @@ class FastForward:
             self._build()
         return self._lean
 
-    def decoder(self, layout: AdapterLayout | None, vector: Tensor | None, prompt_tokens: int) -> LeanDecoder:
+    def decoder(
+        self, layout: AdapterLayout | None, vector: Tensor | None, prompt_tokens: int, place: Place | None = None
+    ) -> LeanDecoder:
         """A decoder of the lean model, which must be there; to be used inside `head_running`."""
         if self.lean is None:
             raise TypeError("this model has no lean decoder")
         factors = {} if layout is None or vector is None else {name: (a, b) for name, a, b in layout.views(vector)}
-        return self.lean.decoder(prompt_tokens, factors, 0.0 if layout is None else layout.scale)
+        return self.lean.decoder(prompt_tokens, factors, 0.0 if layout is None else layout.scale, place)
 
     def head_running(self) -> AbstractContextManager[None]:
         """The output head runs by its packed product inside, where the lean model decodes."""

@@ -232,6 +232,7 @@ class Engine:
             seed=f"canary:{session.seed}:{session.version}",
             stop=(),
             check=check,
+            keeper=session.journal,
         )
         (drawn,) = self.draw(request, layout, vector)
         others = {"the base": self.score_tokens(layout, None, request, drawn)}

@@ -26,8 +26,9 @@ VECTORS_OF_A_SESSION = KEPT_VERSIONS + 3
 """Versions, a reference that is none of them, two moments."""
 VECTORS_OF_AN_UPDATE = 6
 """The slot, gradients as parameters have them and flat, the new vector, two new moments."""
-HEAD_BYTES = 16
-"""Of each logit of a chunk: logits as they come, over the temperature, their gradients."""
+CPU_HEAD_BYTES, GPU_HEAD_BYTES = 12, 16
+"""Of each logit of a chunk: log-probabilities, their gradients, and those over the temperature; a GPU's with some
+allowance."""
 CPU_CHUNK_TOKENS, GPU_CHUNK_TOKENS = 128, 1024
 """`head.py`'s; a test compares them."""
 PREFILL_TOKENS = 512
@@ -96,9 +97,10 @@ class Footprint:
         copies = 2 * self.gated * ADAPTER_BYTES if number < ADAPTER_BYTES else 0
         return tokens * (4 * self.gated * number + copies)
 
-    def head(self, tokens: int, chunk: int, number: int) -> int:
-        """Logits of one chunk of so many tokens, and the hidden states' gradient of all."""
-        return min(chunk, tokens) * self.vocabulary * HEAD_BYTES + 3 * tokens * self.hidden * number
+    def head(self, tokens: int, number: int, *, cpu: bool) -> int:
+        """Logits of one chunk of tokens, and the hidden states' gradient of all."""
+        chunk, bytes_ = (CPU_CHUNK_TOKENS, CPU_HEAD_BYTES) if cpu else (GPU_CHUNK_TOKENS, GPU_HEAD_BYTES)
+        return min(chunk, tokens) * self.vocabulary * bytes_ + 3 * tokens * self.hidden * number
 
     def update(self, *, prompt: int, own: int, rows: int, segment: int, rank: int, number: int, cpu: bool) -> int:
         """Peak of one pass after a prompt: `own` tokens in at most so many rows. Without the adapters themselves."""
@@ -106,9 +108,7 @@ class Footprint:
         last = self.layers - 1  # of the prompt's last layer, keys and values alone are looked at
         states = rows * prompt + own + (2 if prompt <= segment else 3) * prompt
         mask = (number + 1) * own * (prompt + own) if cpu and prompt > 1 else 0
-        moment = max(
-            self.head(own, CPU_CHUNK_TOKENS if cpu else GPU_CHUNK_TOKENS, number), self.moment(max(own, kept), number)
-        )
+        moment = max(self.head(own, number, cpu=cpu), self.moment(max(own, kept), number))
         graph = self.kept(own, rank, number) + self.kept(kept, rank, number) * last // self.layers
         return graph + self.keys_and_values(states, number) + mask + moment
 

@@ -7,8 +7,8 @@ modules stay the owners of the parameters, and their gradients end where autogra
 
 Limits: norms and gated units are replaced only where they are found to compute the same as theirs (RMS norms with one
 weight a feature; down(silu(gate) * up)); others run as they are. Forward methods are swapped on the modules themselves,
-so callers hold the policy's lock. First derivatives only. Products are torch's own: oneDNN's are a tenth faster at
-these sizes on a CPU, but it keeps half a megabyte of code for every length of input that it ever saw.
+so callers hold the policy's lock. First derivatives only. On a CPU in float32 the products with the base's weights, the
+output head among them, are oneDNN's (`cpu_linear.product`), all others torch's own.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
 from pot_agent.policy.adapters import AdapterSlot
+from pot_agent.policy.cpu_linear import has_product, product
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -32,7 +33,7 @@ class FusedLayers:
         self._forwards: dict[nn.Module, Forward] = {}
         known: dict[type[nn.Module], bool] = {}
         for module in model.modules():
-            made = _norm(module) or _gated_unit(module)
+            made = _norm(module) or _gated_unit(module) or _linear(module)
             if made is None:
                 continue
             if type(module) not in known:
@@ -75,7 +76,9 @@ def _adapted(layer: Any, slot: AdapterSlot) -> Forward:
 def _added(result_NO: Tensor, left_NR: Tensor, right_RO: Tensor, scale: float) -> Tensor:
     """result + scale * left @ right, in the adapter's type, given back in the result's, which may be overwritten."""
     if result_NO.dtype == left_NR.dtype:
-        return result_NO.addmm_(left_NR, right_RO, alpha=scale)
+        is_whole = result_NO.untyped_storage().nbytes() == result_NO.nbytes
+        # Of a product whose rows were rounded up, the few more would be kept for the backward pass.
+        return (result_NO.addmm_ if is_whole else result_NO.addmm)(left_NR, right_RO, alpha=scale)
     return torch.addmm(result_NO.to(left_NR.dtype), left_NR, right_RO, alpha=scale).to(result_NO.dtype)
 
 
@@ -88,7 +91,7 @@ class _LoraLinear(torch.autograd.Function):
     ) -> Tensor:
         x_NI = x.reshape(-1, x.shape[-1])
         inner_NR = linear(x_NI.to(a_RI.dtype), a_RI)
-        result_NO = _added(linear(x_NI, weight_OI, bias_O), inner_NR, b_OR.t(), scale)
+        result_NO = _added(product(x_NI, weight_OI, bias_O), inner_NR, b_OR.t(), scale)
         ctx.save_for_backward(x_NI, weight_OI, a_RI, b_OR, inner_NR)
         ctx.scale, ctx.shape = scale, x.shape
         return result_NO.view(*x.shape[:-1], -1)
@@ -104,8 +107,36 @@ class _LoraLinear(torch.autograd.Function):
         b_slope_OR = (inner_NR.t() @ wide_NO).mul_(ctx.scale).t()
         x_slope = None
         if ctx.needs_input_grad[0]:
-            x_slope = _added(slope_NO @ weight_OI, inner_slope_NR, a_RI, 1.0).view(ctx.shape)
+            x_slope = _added(product(slope_NO, weight_OI.t()), inner_slope_NR, a_RI, 1.0).view(ctx.shape)
         return x_slope, None, None, a_slope_RI, b_slope_OR, None
+
+
+def _linear(module: nn.Module) -> Forward | None:
+    if type(module) is not nn.Linear or not has_product(module.weight):
+        return None
+    layer = module
+
+    def forward(x: Tensor) -> Tensor:
+        result: Tensor = _FrozenLinear.apply(x, layer.weight, layer.bias)  # type: ignore[no-untyped-call]
+        return result
+
+    return forward
+
+
+class _FrozenLinear(torch.autograd.Function):
+    """x W^T + b, where W and b are frozen."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+        ctx.save_for_backward(weight_OI)
+        ctx.shape = x.shape
+        return product(x.reshape(-1, x.shape[-1]), weight_OI, bias_O).view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (weight_OI,) = ctx.saved_tensors
+        slope_NO = gradients[0].reshape(-1, weight_OI.shape[0])
+        return product(slope_NO, weight_OI.t()).view(ctx.shape), None, None
 
 
 def _norm(module: nn.Module) -> Forward | None:

@@ -68,8 +68,8 @@ def token_logprobs(hidden_NH: Tensor, targets_N: Tensor, head: Head, temperature
     """log softmax(logits / temperature) of each target, in float32 (float64 where the model is)."""
 
     def chunk(hidden_CH: Tensor, targets_C: Tensor) -> Tensor:
-        logits_CV = wide_logits(hidden_CH, head, temperature)
-        return logits_CV.gather(1, targets_C.unsqueeze(1)).squeeze(1) - logits_CV.logsumexp(1)
+        result: Tensor = _Logprobs.apply(wide_logits(hidden_CH, head, temperature), targets_C)  # type: ignore[no-untyped-call]
+        return result
 
     return by_chunks(chunk, hidden_NH, targets_N)
 
@@ -97,6 +97,23 @@ def by_chunks(function: Callable[[Tensor, Tensor], Tensor], hidden_NH: Tensor, o
     """
     result: Tensor = _ByChunks.apply(hidden_NH, other_N, function)  # type: ignore[no-untyped-call]
     return result
+
+
+class _Logprobs(torch.autograd.Function):
+    """log softmax of each target: what is as wide as the vocabulary is gone over once forward and twice back."""
+
+    @staticmethod
+    def forward(ctx: Any, logits_CV: Tensor, targets_C: Tensor) -> Tensor:
+        logprobs_CV = logits_CV.log_softmax(1)
+        ctx.save_for_backward(logprobs_CV, targets_C)
+        return logprobs_CV.gather(1, targets_C.unsqueeze(1)).squeeze(1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        logprobs_CV, targets_C = ctx.saved_tensors
+        slope_C1 = gradients[0].unsqueeze(1)
+        slopes_CV = logprobs_CV.exp().mul_(-slope_C1)  # each target's own: 1 - p
+        return slopes_CV.scatter_add_(1, targets_C.unsqueeze(1), slope_C1), None
 
 
 class _ByChunks(torch.autograd.Function):

@@ -38,11 +38,19 @@ class Sample:
     logprobs: tuple[float, ...]
     temperature: float
     finish: FinishReason
+    noted: tuple[float, float] | None = None
+    """Another temperature, and the mean log-probability at that: of a greedy sample, at the one of those before it."""
 
     @property
     def mean_logprob(self) -> float:
         """Mean log-probability per token."""
         return sum(self.logprobs) / len(self.logprobs)
+
+    def noted_at(self, version: int, temperature: float) -> float | None:
+        """What the sampler noted of it under this version at this temperature; None where it did not."""
+        if self.noted is None or (version, temperature) != (self.version, self.noted[0]):
+            return None
+        return self.noted[1]
 
 
 def to_record(samples: Sequence[Sample]) -> dict[str, Any]:
@@ -69,6 +77,8 @@ class Journal:
     def __init__(self, session: str) -> None:
         self._session = session
         self._samples: dict[str, Sample] = {}
+        self.temperature: float | None = None
+        """That of the newest sample that is not greedy; None where there is none."""
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -81,6 +91,7 @@ class Journal:
     def add(self, sample: Sample) -> None:
         """Record a sample."""
         self._samples[sample.sample_id] = sample
+        self.temperature = sample.temperature or self.temperature
 
     def get(self, sample_ids: Sequence[str]) -> list[Sample]:
         """Samples in the order asked for. Raises `SampleError` naming the unknown ones."""
@@ -161,6 +172,11 @@ def samples_of(journal: Journal, version: int, request: "Request", drawn: "Seque
             logprobs=tuple(row.logprobs),
             temperature=request.temperature,
             finish=row.finish,
+            noted=_noted(request.note_at, row),
         )
         for row in drawn
     ]
+
+
+def _noted(temperature: float | None, row: "Drawn") -> tuple[float, float] | None:
+    return None if temperature is None or not row.noted else (temperature, sum(row.noted) / len(row.noted))

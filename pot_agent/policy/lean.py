@@ -18,8 +18,10 @@ from torch import Tensor, nn
 from transformers import LlamaModel, PreTrainedModel, Qwen2Model, Qwen3Model
 
 from pot_agent.policy.head import backbone_of
-from pot_agent.policy.lean_attention import PromptAttention, RowsAttention
-from pot_agent.policy.lean_layer import Factors, LeanLayer, Rotation, norm_of, run_together, unwrapped
+from pot_agent.policy.kept_prompts import KeptPrompt, Place
+from pot_agent.policy.lean_attention import PromptAttention, RowsAttention, SharedPrompt
+from pot_agent.policy.lean_layer import Company, Factors, LeanLayer, OneByOne, Rotation, norm_of, unwrapped
+from pot_agent.policy.lean_stack import Stack, StackLayer, StackStep
 
 logger = logging.getLogger(__name__)
 
@@ -34,29 +36,54 @@ _CLOSE_IN_HALF_PRECISION = 5e-2
 class LeanDecoder:
     """One call's decoding: the prompt in parts, then rows token by token."""
 
-    def __init__(self, model: "LeanModel", layers: Sequence[LeanLayer], prompt_tokens: int) -> None:
+    def __init__(
+        self, model: "LeanModel", layers: Sequence[LeanLayer], prompt_tokens: int, place: Place | None = None
+    ) -> None:
         self._model = model
         self._layers = layers
+        self.stack: Stack | None = None
+        """Where it has a slot, while it has one."""
+        self.slot = 0
+        self._place = place
+        self._kept = None if place is None else place.find()
         like = model.embed.weight
-        self._prompts: list[PromptAttention] = [layer.prompt_attention(like, prompt_tokens) for layer in layers]
+        self._prompts: list[PromptAttention] = []
+        if self._kept is None:
+            self._prompts = [layer.prompt_attention(like, prompt_tokens) for layer in layers]
         self._rows: list[RowsAttention] = []
-        self._prompt = 0
+        self._prompt = 0 if self._kept is None else self._kept.tokens
         self._own = 0
+        self._hidden_1H = like.new_empty(0)
 
     def prefill(self, ids_P: Tensor, check: Callable[[], None]) -> Tensor:
-        """The hidden state after these tokens, [1, H]. `check` is called at every layer."""
+        """The hidden state after these tokens, [1, H]. `check` is called at every layer.
+
+        Of a prompt that was kept, the state after all of it, and nothing is run.
+        """
+        if self._kept is not None:
+            return self._kept.hidden
         x_PH = self._model.embed(ids_P)
         rotation = self._model.rotation(x_PH, self._prompt)
         for layer, attention in zip(self._layers, self._prompts, strict=True):
             check()
             x_PH = layer.run(x_PH, rotation, attention, self._prompt)
         self._prompt += len(ids_P)
-        return self._model.norm(x_PH[-1:])
+        self._hidden_1H = self._model.norm(x_PH[-1:])
+        return self._hidden_1H
 
     def widen(self, rows: int, room: int) -> None:
         """The prompt becomes `rows` equal rows, with room for so many tokens each."""
+        if self._kept is not None:
+            self._rows = [
+                SharedPrompt(keys_KDP, values_KPD, rows=rows, room=room, scaling=layer.scaling)
+                for layer, (keys_KDP, values_KPD) in zip(self._layers, self._kept.layers, strict=True)
+            ]
         while self._prompts:
             self._rows.append(self._prompts.pop(0).widened(rows, room))
+        if self._kept is None and self._place is not None:
+            shared = [attention.prompt for attention in self._rows if isinstance(attention, SharedPrompt)]
+            if len(shared) == len(self._rows):
+                self._place.keep(KeptPrompt(shared, self._hidden_1H, self._prompt))
 
     def step(self, ids_N: Tensor) -> Tensor:
         """The hidden state after one more token of each row, [N, H]."""
@@ -77,21 +104,50 @@ class LeanDecoder:
             for decoder, ids_N in zip(decoders, ids, strict=True)
         ]
         rotation = Rotation.joined(rotations)
-        for at in range(len(model.layers)):
-            x_NH = run_together(
-                [decoder._layers[at] for decoder in decoders],
-                x_NH,
-                rotation,
-                [decoder._rows[at] for decoder in decoders],
-                [decoder._own for decoder in decoders],
-                spans,
-            )
+        stack = Stack.of(decoders)
+        together = None if stack is None else StackStep(stack, decoders)
+        owns = [decoder._own for decoder in decoders]
+        for at, layer in enumerate(model.layers):
+            company: Company
+            if together is not None:
+                company = StackLayer(together, at, layer)
+            else:
+                attentions = [decoder._rows[at] for decoder in decoders]
+                company = OneByOne([decoder._layers[at] for decoder in decoders], attentions, owns, spans)
+            x_NH = layer.run_rows(x_NH, rotation, company)
         for decoder in decoders:
             decoder._own += 1
         return model.norm(x_NH)
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Of the prompt so far."""
+        return self._prompt
+
+    @property
+    def own_tokens(self) -> int:
+        """That each row has made so far."""
+        return self._own
+
+    @property
+    def layers(self) -> Sequence[LeanLayer]:
+        """With its adapter."""
+        return self._layers
+
+    @property
+    def like(self) -> Tensor:
+        """Of the type and device of all that it computes."""
+        return self._model.embed.weight
+
+    @property
+    def shared(self) -> list[SharedPrompt]:
+        """Each layer's attention, where that can be stacked; empty otherwise."""
+        found = [attention for attention in self._rows if isinstance(attention, SharedPrompt)]
+        return found if self.like.device.type == "cpu" and len(found) == len(self._rows) else []
+
     def keep(self, rows: Sequence[int]) -> None:
         """Drop all other rows."""
+        self.stack = None
         kept = torch.tensor(rows, device=self._model.embed.weight.device)
         for attention in self._rows:
             attention.keep(kept)
@@ -108,10 +164,10 @@ class LeanModel:
         self._rotary = parts.rotary_emb
         self.layers = [LeanLayer.of(layer, names, pack=pack) for layer in parts.layers]
 
-    def decoder(self, prompt_tokens: int, factors: Factors, scale: float) -> LeanDecoder:
-        """For one prompt of so many tokens, with this adapter (no factors: the base)."""
+    def decoder(self, prompt_tokens: int, factors: Factors, scale: float, place: Place | None = None) -> LeanDecoder:
+        """For one prompt of so many tokens, kept in `place`, with this adapter (no factors: the base)."""
         layers = [layer.adapted(factors, scale) for layer in self.layers] if factors else self.layers
-        return LeanDecoder(self, layers, prompt_tokens)
+        return LeanDecoder(self, layers, prompt_tokens, place)
 
     def rotation(self, x_NH: Tensor, start: int) -> Rotation:
         """Of as many positions as there are rows, from `start` on."""

@@ -58,19 +58,41 @@ class PromptAttention:
     def widened(self, rows: int, room: int) -> RowsAttention:
         """For rows that go on from this prompt, with room for so many tokens each. It takes the prompt's values."""
         keys_KPD, values_KPD = self._both_2KPD
-        kind = SharedPrompt if keys_KPD.dtype in EXACT else Widened
-        return kind(keys_KPD, values_KPD, rows=rows, room=room, scaling=self._scaling)
+        if keys_KPD.dtype not in EXACT:
+            return Widened(keys_KPD, values_KPD, rows=rows, room=room, scaling=self._scaling)
+        # Copies of their own let go of the buffer.
+        keys_KDP, values_KPD = keys_KPD.transpose(1, 2).contiguous(), values_KPD.clone()
+        return SharedPrompt(keys_KDP, values_KPD, rows=rows, room=room, scaling=self._scaling)
 
 
 class SharedPrompt:
     """The prompt's keys and values once for all rows, and each row's own."""
 
-    def __init__(self, keys_KPD: Tensor, values_KPD: Tensor, *, rows: int, room: int, scaling: float) -> None:
-        heads, self._prompt, size = keys_KPD.shape
-        self._keys_KDP = keys_KPD.transpose(1, 2).contiguous()
-        self._values_KPD = values_KPD.clone()  # a copy of its own lets go of the buffer that the keys were in
-        self._own_2KNRD = keys_KPD.new_empty(2, heads, rows, room, size)
+    def __init__(self, keys_KDP: Tensor, values_KPD: Tensor, *, rows: int, room: int, scaling: float) -> None:
+        heads, self._prompt, size = values_KPD.shape
+        self._keys_KDP, self._values_KPD = keys_KDP, values_KPD
+        self._own_2KNRD = keys_KDP.new_empty(2, heads, rows, room, size)
         self._scaling = scaling
+
+    @property
+    def rows(self) -> int:
+        """Rows that are left."""
+        return self._own_2KNRD.shape[2]
+
+    @property
+    def room(self) -> int:
+        """Tokens that each row has room for."""
+        return self._own_2KNRD.shape[3]
+
+    def move_own(self, place_2KNRD: Tensor, tokens: int) -> None:
+        """Keep the rows' own keys and values, of so many tokens so far, in a place of the same shape."""
+        place_2KNRD[:, :, :, :tokens] = self._own_2KNRD[:, :, :, :tokens]
+        self._own_2KNRD = place_2KNRD
+
+    @property
+    def prompt(self) -> tuple[Tensor, Tensor]:
+        """The prompt's keys and values: only read, here and by whoever else holds them."""
+        return self._keys_KDP, self._values_KPD
 
     def attend(self, queries_TQD: Tensor, keys_TKD: Tensor, values_TKD: Tensor, at: int) -> Tensor:
         rows, heads, size = queries_TQD.shape

@@ -10,7 +10,7 @@ between, as transformers does.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,8 @@ Factors = Mapping[str, tuple[Tensor, Tensor]]
 """A [rank, inputs] and B [outputs, rank] by the name of the layer."""
 Spans = Sequence[slice]
 """Where each call's rows lie among all."""
+PRODUCTS = ("qkv", "out", "gate_up", "down")
+"""The joined layers of a `LeanLayer`."""
 
 
 class Rotation(NamedTuple):
@@ -64,8 +66,10 @@ class Joined:
         self, sizes: Mapping[str, int], product: Linear, factors: tuple[Tensor, Tensor, float] | None = None
     ) -> None:
         self._sizes = sizes
-        self._product = product
-        self._factors = factors
+        self.product = product
+        """On the base."""
+        self.factors = factors
+        """A and B of all the layers, and what to multiply with."""
 
     @classmethod
     def of(cls, layers: Mapping[str, nn.Linear], *, pack: bool) -> "Joined":
@@ -76,10 +80,10 @@ class Joined:
     @staticmethod
     def together(joined: "Sequence[Joined]", x_NI: Tensor, spans: Spans) -> Tensor:
         """One product for all rows, and on each span's rows its own adapter; all are over the same base."""
-        result = joined[0]._product(x_NI)
+        result = joined[0].product(x_NI)
         for each, span in zip(joined, spans, strict=True):
-            if each._factors is not None:
-                a_RI, b_OR, scale = each._factors
+            if each.factors is not None:
+                a_RI, b_OR, scale = each.factors
                 add_adapter_(result[span], x_NI[span], a_RI, b_OR, scale)
         return result
 
@@ -97,7 +101,7 @@ class Joined:
                 b_OR[row : row + outputs, column : column + part.shape[1]] = part
                 column += part.shape[1]
             row += outputs
-        return Joined(self._sizes, self._product, (a_RI, b_OR, scale))
+        return Joined(self._sizes, self.product, (a_RI, b_OR, scale))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,38 +158,55 @@ class LeanLayer:
 
     def run(self, x_NH: Tensor, rotation: Rotation, attention: Attention, at: int) -> Tensor:
         """The layer's output for rows whose keys and values go to position `at` on."""
-        return run_together([self], x_NH, rotation, [attention], [at], [slice(None)])
+        return self.run_rows(x_NH, rotation, OneByOne([self], [attention], [at], [slice(None)]))
+
+    def run_rows(self, x_NH: Tensor, rotation: Rotation, company: "Company") -> Tensor:
+        """The layer's output for the rows of several calls."""
+        qkv = company.product("qkv", self.before_attention(x_NH))
+        qkv_NAD = qkv.view(x_NH.shape[0], -1, self.size)
+        queries, keys, values = torch.split(qkv_NAD, [self.heads, self.key_heads, self.key_heads], 1)
+        for norm, part in zip(self.head_norms, (queries, keys), strict=False):
+            part.copy_(norm(part))
+        rotation.turn_(qkv_NAD[:, : self.heads + self.key_heads])
+        x_NH = x_NH + company.product("out", company.attend(queries, keys, values))
+        gate, up = company.product("gate_up", self.before_mlp(x_NH)).chunk(2, 1)
+        return x_NH + company.product("down", self.activation(gate) * up)
 
     def prompt_attention(self, like: Tensor, tokens: int) -> PromptAttention:
         """An empty one for a prompt of so many tokens."""
         return PromptAttention(like, heads=self.key_heads, tokens=tokens, size=self.size, scaling=self.scaling)
 
 
-def run_together(
-    layers: Sequence[LeanLayer],
-    x_NH: Tensor,
-    rotation: Rotation,
-    attentions: Sequence[Attention],
-    ats: Sequence[int],
-    spans: Spans,
-) -> Tensor:
-    """One layer's output for the rows of several calls: `layers` are the same one, each with its call's adapter."""
-    base = layers[0]
-    qkv = Joined.together([layer.qkv for layer in layers], base.before_attention(x_NH), spans)
-    qkv_NAD = qkv.view(x_NH.shape[0], -1, base.size)
-    queries, keys, values = torch.split(qkv_NAD, [base.heads, base.key_heads, base.key_heads], 1)
-    for norm, part in zip(base.head_norms, (queries, keys), strict=False):
-        part.copy_(norm(part))
-    rotation.turn_(qkv_NAD[:, : base.heads + base.key_heads])
-    found = [
-        attention.attend(queries[span], keys[span], values[span], at)
-        for attention, at, span in zip(attentions, ats, spans, strict=True)
-    ]
-    attended = found[0] if len(found) == 1 else torch.cat(found)
-    x_NH = x_NH + Joined.together([layer.out for layer in layers], attended, spans)
-    gate_up = Joined.together([layer.gate_up for layer in layers], base.before_mlp(x_NH), spans)
-    gate, up = gate_up.chunk(2, 1)
-    return x_NH + Joined.together([layer.down for layer in layers], base.activation(gate) * up, spans)
+class Company(Protocol):
+    """The calls whose rows go through one layer together, each with its own adapter and its own prompt."""
+
+    def product(self, name: str, x_NI: Tensor) -> Tensor:
+        """One of `PRODUCTS` of all rows, their adapters' part with it."""
+        ...
+
+    def attend(self, queries_NQD: Tensor, keys_NKD: Tensor, values_NKD: Tensor) -> Tensor:
+        """Each row over what its call has kept, and over itself: [N, Q * D]."""
+        ...
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """Calls that share the base's products, and attend one after the other; `layers` are the same one of each."""
+
+    layers: Sequence[LeanLayer]
+    attentions: Sequence[Attention]
+    ats: Sequence[int]
+    spans: Spans
+
+    def product(self, name: str, x_NI: Tensor) -> Tensor:
+        return Joined.together([getattr(layer, name) for layer in self.layers], x_NI, self.spans)
+
+    def attend(self, queries_NQD: Tensor, keys_NKD: Tensor, values_NKD: Tensor) -> Tensor:
+        found = [
+            attention.attend(queries_NQD[span], keys_NKD[span], values_NKD[span], at)
+            for attention, at, span in zip(self.attentions, self.ats, self.spans, strict=True)
+        ]
+        return found[0] if len(found) == 1 else torch.cat(found)
 
 
 def unwrapped(module: Any) -> nn.Linear:

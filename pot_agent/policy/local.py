@@ -168,6 +168,8 @@ class LocalPolicy:
                 stop=stop,
                 end_at_block=bool(end_at_block),
                 check=self._stopper(opened, cancel),
+                note_at=None if temperature else opened.journal.temperature,
+                keeper=opened.journal,
                 on_tokens=on_tokens,
                 on_text=on_text,
             )
@@ -182,16 +184,24 @@ class LocalPolicy:
         temperature: float | None = None,
         measure: Measure = "logprob",
     ) -> list[float]:
-        """Mean of `measure` per token of journalled samples under a version, at `temperature` (None: 1.0)."""
+        """Mean of `measure` per token of journalled samples under a version, at `temperature` (None: 1.0).
+
+        By the trainer; of greedy samples under their own version at their siblings' temperature, as the sampler noted.
+        """
         checks.check_version(version)
         checks.check_measure(measure)
         wanted = 1.0 if temperature is None else temperature
         checks.check_temperature(wanted, allow_zero=False)
         checks.check_sample_ids(sample_ids)
         with self._using(session) as opened:
-            samples = opened.journal.get(list(sample_ids))
-            with self._turns.taken(self._stopper(opened, None)):
-                return self._engine.score(opened.layout, opened.vector_of(version), samples, float(wanted), measure)
+            samples, vector = opened.journal.get(list(sample_ids)), opened.vector_of(version)
+            noted = [sample.noted_at(version, wanted) if measure == "logprob" else None for sample in samples]
+            asked = [sample for sample, value in zip(samples, noted, strict=True) if value is None]
+            found: Iterator[float] = iter(())
+            if asked:
+                with self._turns.taken(self._stopper(opened, None)):
+                    found = iter(self._engine.score(opened.layout, vector, asked, float(wanted), measure))
+            return [next(found) if value is None else value for value in noted]
 
     def internalize(
         self,

@@ -7,7 +7,7 @@ one number of threads; a different number of rows may round differently.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,7 @@ from pot_agent.policy.adapters import AdapterLayout
 from pot_agent.policy.base import FinishReason
 from pot_agent.policy.decoding import Decoder, FastForward
 from pot_agent.policy.head import Head
+from pot_agent.policy.kept_prompts import KEPT_BYTES, KeptPrompts, Place
 from pot_agent.policy.lean import LeanDecoder
 from pot_agent.policy.models import LoadedModel
 from pot_agent.policy.text import Chat, Stops
@@ -41,6 +42,8 @@ class Drawn:
     index: int
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    noted: list[float] = field(default_factory=list)
+    """Those at `Request.note_at`, where that is given and the sampler can."""
     finish: FinishReason = "length"
 
     def take(self, token: int, logprob: float, request: "Request", end_ids: frozenset[int]) -> bool:
@@ -71,6 +74,10 @@ class Request:
     stop: Stops
     check: Callable[[], None]
     """Called before each step; raises to end the call."""
+    note_at: float | None = None
+    """Another temperature at which the log-probabilities of what is drawn are to be noted."""
+    keeper: Hashable | None = None
+    """For whom the prompt's keys and values are kept until its next call, and no longer than it lives; None: nobody."""
     on_tokens: Callable[[int], None] | None = None
     on_text: Callable[[int, str], None] | None = None
     """Told the index of a completion and the next piece of its text."""
@@ -110,6 +117,9 @@ class Drawing:
         ids_N, logprobs_N = _choose(logits_NV, self.request.temperature, uniforms_N)
         for row, token, logprob in zip(self._live, ids_N.tolist(), logprobs_N.tolist(), strict=True):
             row.take(token, logprob, self.request, self._end_ids)
+        if self.request.note_at is not None:
+            for row, logprob in zip(self._live, _logprobs(logits_NV, self.request.note_at, ids_N), strict=True):
+                row.noted.append(logprob)
         self._step += 1
         if self._written:
             self._tell()
@@ -143,11 +153,13 @@ class Sampler:
         self._fast = fast
         self._head = head
         self._end_ids = chat.end_ids
+        self._kept = KeptPrompts(KEPT_BYTES if loaded.device.type == "cpu" else 0)
 
     @torch.no_grad()
     def draw(self, request: Request, layout: AdapterLayout | None, vector: Tensor | None) -> list[Drawn]:
         """Draw `request.n` completions of one prompt."""
-        with self._fast.running(layout, vector, len(request.prompt_ids)) as decoder:
+        place = self._place(request, layout, vector)
+        with self._fast.running(layout, vector, len(request.prompt_ids), place) as decoder:
             drawing = Drawing(request, decoder, self._end_ids, self._device)
             drawing.begin()
             while True:
@@ -164,8 +176,11 @@ class Sampler:
 
     def drawing(self, request: Request, layout: AdapterLayout | None, vector: Tensor | None) -> "JoinedDrawing":
         """A request to be drawn together with others; inside `together` alone."""
-        decoder = self._fast.decoder(layout, vector, len(request.prompt_ids))
+        decoder = self._fast.decoder(layout, vector, len(request.prompt_ids), self._place(request, layout, vector))
         return JoinedDrawing(request, decoder, self._end_ids, self._device)
+
+    def _place(self, request: Request, layout: AdapterLayout | None, vector: Tensor | None) -> Place | None:
+        return self._kept.place(request.keeper, request.prompt_ids, None if layout is None else layout.lora, vector)
 
     def together(self) -> AbstractContextManager[None]:
         """The model is set to draw inside."""
@@ -216,6 +231,13 @@ def _choose(logits_NV: Tensor, temperature: float, uniforms_N: Tensor) -> tuple[
     probabilities_NV = logits_NV.softmax(1)
     ids_N = logits_NV.argmax(1) if temperature == 0 else _invert(probabilities_NV, uniforms_N)
     return ids_N, probabilities_NV.gather(1, ids_N.unsqueeze(1)).squeeze(1).log()
+
+
+def _logprobs(logits_NV: Tensor, temperature: float, ids_N: Tensor) -> list[float]:
+    """As `_choose` forms them."""
+    logits_NV = logits_NV if logits_NV.dtype == torch.float64 else logits_NV.float()
+    found: list[float] = (logits_NV / temperature).softmax(1).gather(1, ids_N.unsqueeze(1)).squeeze(1).log().tolist()
+    return found
 
 
 def _invert(probabilities_NV: Tensor, uniforms_N: Tensor) -> Tensor:

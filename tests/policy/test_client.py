@@ -73,7 +73,12 @@ def test_two_clients_at_once_do_not_see_each_other(url: str, local: LocalPolicy)
         thread.start()
     for thread in threads:
         thread.join()
-    assert shown == {seed: train(local, f"client-{seed}", seed) for seed in range(4)}
+    for seed in range(4):
+        texts, logprobs, loss, kl, scores, after = shown[seed]
+        own = train(local, f"client-{seed}", seed)
+        assert (texts, after) == (own[0], own[5])
+        for found, alone in ((logprobs, own[1]), ([loss, kl], own[2:4]), (scores, own[4])):
+            assert found == pytest.approx(alone, abs=1e-5)  # sampled together: equal to rounding
 
 
 BAD_CALLS: dict[str, Callable[[Policy], object]] = {

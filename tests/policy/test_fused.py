@@ -17,6 +17,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from pot_agent.config import LoraConfig
 from pot_agent.policy import attention, fused
 from pot_agent.policy.adapters import Adapters, AdapterSlot, layout_of, linear_layers
+from pot_agent.policy.head import _Logprobs
 
 SMALL: dict[str, Any] = {
     "vocab_size": 64, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -71,6 +72,14 @@ def test_a_lora_layers_gradients_are_those_of_its_formula(bias: bool) -> None:
 
     assert torch.allclose(layer(x, a, b), linear(x, weight, offset) + 1.7 * (x @ a.T) @ b.T, rtol=1e-12)
     assert torch.autograd.gradcheck(layer, (x, a, b))
+
+
+def test_the_gradient_of_a_plain_layer_and_of_log_probabilities_is_that_of_their_formulas() -> None:
+    weight, offset, targets = draw(5, 7), draw(5), torch.tensor([0, 6, 3])
+    assert torch.autograd.gradcheck(lambda x: fused._FrozenLinear.apply(x, weight, offset), (draw(2, 3, 7, grad=True),))
+    logits = draw(3, 7, grad=True)
+    assert torch.allclose(_Logprobs.apply(logits, targets), logits.log_softmax(1)[range(3), targets], rtol=1e-12)
+    assert torch.autograd.gradcheck(lambda logits: _Logprobs.apply(logits, targets), (logits,))
 
 
 def test_a_norms_and_a_gates_gradients_are_those_of_their_formulas() -> None:

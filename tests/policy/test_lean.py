@@ -129,8 +129,10 @@ def test_half_precision_decodes_lean_and_as_close_to_the_truth_as_transformers(t
 def test_both_kinds_of_attention_for_rows_are_attention_over_the_whole() -> None:
     torch.manual_seed(0)
     keys, values = torch.randn(2, 3, 9, 8, dtype=torch.float64)
-    kinds = [lean_attention.SharedPrompt, lean_attention.Widened]
-    made = [kind(keys, values, rows=2, room=4, scaling=0.5) for kind in kinds]
+    made = [
+        lean_attention.SharedPrompt(keys.transpose(1, 2).contiguous(), values, rows=2, room=4, scaling=0.5),
+        lean_attention.Widened(keys, values, rows=2, room=4, scaling=0.5),
+    ]
     own_keys, own_values = torch.randn(2, 2, 4, 3, 8, dtype=torch.float64)
     for at in range(4):
         queries = torch.randn(2, 6, 8, dtype=torch.float64)
