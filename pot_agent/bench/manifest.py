@@ -10,6 +10,7 @@ weights. Versions are of this process; a server's own are not known.
 import json
 import os
 import platform
+import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,10 @@ _DECIDES_NOTHING = frozenset({"ray"})
 _SHOWN = 6
 
 
+_CREDENTIALS = re.compile(r"://[^/@\s]+@")
+"""A name and a password in a URL; a report shows the command."""
+
+
 def manifest_of(
     *,
     name: str,
@@ -53,7 +58,7 @@ def manifest_of(
         record_version=RECORD_VERSION,
         name=name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=list(command),
+        command=[_CREDENTIALS.sub("://***@", word) for word in command],
         benchmark=benchmark,
         data={**data, "count": len(ids), "ids": ids, "chosen": choice.how},
         methods={arm.name: _arm(arm, model["parameters"]) for arm in arms},

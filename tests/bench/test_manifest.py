@@ -110,3 +110,10 @@ def test_the_loss_that_a_model_of_that_size_gets_is_written_out() -> None:
     )
     assert small > large
     assert task(0).digest == "0"
+
+
+def test_a_password_in_the_url_of_a_policy_is_not_kept() -> None:
+    chosen = plan(Path("somewhere"), [arm("mcts")]).choice
+    none: Any = {"data": {}, "model": {}, "budget": {}, "arms": [], "seeds": [0], "name": "r", "benchmark": "add"}
+    command = ["pot", "bench", "--policy", "http://me:secret@gpu1:8719"]
+    assert manifest_of(command=command, choice=chosen, **none)["command"][-1] == "http://***@gpu1:8719"
