@@ -25,8 +25,9 @@ from typing_extensions import TypedDict
 
 from pot_agent.bench.estimate import Probe, probe
 from pot_agent.bench.manifest import model_of
+from pot_agent.bench.record import Attempt
 from pot_agent.bench.servers import Servers, check_replicas
-from pot_agent.bench.trial import OF_THE_MACHINE, Attempt, Trial, attempt, lost
+from pot_agent.bench.trial import OF_THE_MACHINE, Trial, attempt, lost
 from pot_agent.config import PotConfig
 from pot_agent.errors import CancelledError, ClusterError, ConfigError, MissingExtraError, PotError
 from pot_agent.errors import error_by_code as error_of

@@ -82,8 +82,32 @@ class Curve(TypedDict):
     """Completion tokens so far."""
 
 
-class Record(TypedDict):
-    """One method on one problem with one seed."""
+class Attempt(TypedDict):
+    """What a method did with a problem, before anybody looked at hidden tests."""
+
+    program: str
+    """The answer."""
+    evidence: str
+    stop_reason: str
+    iterations: int
+    error: str | None
+    """`Type: message` where the method raised; such a record counts as incorrect, and is run again by `--retry`."""
+    warnings: list[str]
+    ledger: Ledger
+    curve: list[Curve]
+    tree: list[Thought]
+    programs: list[dict[str, Any]]
+    """Each program once: text, verdict, passed, total, feedback."""
+    committed_path: list[int]
+    """Nodes of `tree` from the root to the newest commit."""
+    started: str
+    """ISO 8601, UTC."""
+    worker: str
+    """Host and process that ran it."""
+
+
+class Record(Attempt):
+    """One method on one problem with one seed: the attempt, and what the tests say of its answer."""
 
     record_version: int
     problem: str
@@ -107,25 +131,6 @@ class Record(TypedDict):
     """What the benchmark's own grader says of the answer; None where the benchmark has no other."""
     verdict: str
     """Of the first hidden test that failed, else `passed`."""
-    program: str
-    """The answer."""
-    evidence: str
-    stop_reason: str
-    iterations: int
-    error: str | None
-    """`Type: message` where the method raised; such a record counts as incorrect, and is run again by `--retry`."""
-    warnings: list[str]
-    ledger: Ledger
-    curve: list[Curve]
-    tree: list[Thought]
-    programs: list[dict[str, Any]]
-    """Each program once: text, verdict, passed, total, feedback."""
-    committed_path: list[int]
-    """Nodes of `tree` from the root to the newest commit."""
-    started: str
-    """ISO 8601, UTC."""
-    worker: str
-    """Host and process that ran it."""
 
 
 class Manifest(TypedDict):

@@ -22,11 +22,11 @@ from typing import Any, Protocol
 from pot_agent.bench import manifest as manifests
 from pot_agent.bench.arms import Arm
 from pot_agent.bench.estimate import Estimate, Eta
-from pot_agent.bench.record import Manifest, Record
+from pot_agent.bench.record import Attempt, Manifest, Record
 from pot_agent.bench.results import Results, key_of, named
 from pot_agent.bench.servers import Servers
 from pot_agent.bench.sharding import Choice, Shard, Unit, units
-from pot_agent.bench.trial import Attempt, Key, Trial, attempt, graded
+from pot_agent.bench.trial import Key, Trial, attempt, graded
 from pot_agent.errors import CancelledError, ConfigError, RunFolderError
 from pot_agent.policy.base import Policy
 from pot_agent.sandbox.base import Sandbox

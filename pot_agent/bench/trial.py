@@ -16,11 +16,9 @@ from datetime import UTC, datetime
 from threading import Event
 from typing import Any
 
-from typing_extensions import TypedDict
-
 from pot_agent.bench.arms import Arm
 from pot_agent.bench.ledger import Meter
-from pot_agent.bench.record import RECORD_VERSION, Curve, Ledger, Record, Thought
+from pot_agent.bench.record import RECORD_VERSION, Attempt, Ledger, Record
 from pot_agent.bench.task import Grade, Task
 from pot_agent.bench.watching import Watched, watch
 from pot_agent.config import PotConfig
@@ -84,24 +82,6 @@ class Trial:
     def config(self) -> PotConfig:
         """The arm's configuration with this seed."""
         return self.arm.config.change(seed=self.seed)
-
-
-class Attempt(TypedDict):
-    """What a method did with a problem, before anybody looked at hidden tests. Plain JSON types."""
-
-    program: str
-    evidence: str
-    stop_reason: str
-    iterations: int
-    error: str | None
-    warnings: list[str]
-    ledger: Ledger
-    curve: list[Curve]
-    tree: list[Thought]
-    programs: list[dict[str, Any]]
-    committed_path: list[int]
-    started: str
-    worker: str
 
 
 def attempt(

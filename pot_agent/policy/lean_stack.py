@@ -91,6 +91,7 @@ class Stack:
             self._values_LSKPD[at, slot, :, :tokens] = values_KPD
             self._values_LSKPD[at, slot, :, tokens:] = 0.0
             shared.move_own(self._own_L2SKnRD[at, :, slot, :, : shared.rows, : shared.room], decoder.own_tokens)
+            self._own_L2SKnRD[at, :, slot, :, :, decoder.own_tokens :] = 0.0  # nothing of whoever was here: 0 x nan
             for name, adapters in self._adapters[at].items():
                 adapters.put(slot, getattr(decoder.layers[at], name).factors)
         decoder.stack, decoder.slot = self, slot

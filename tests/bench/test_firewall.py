@@ -87,8 +87,12 @@ class Given(PassingSandbox):
 
 
 def descendants(pid: int) -> Iterator[int]:
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (thread / "children").read_text().split()):
+    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = [int(child) for child in thread.read_text().split()]
+        except OSError:  # the thread ended meanwhile
+            continue
+        for child in children:
             yield child
             yield from descendants(child)
 

@@ -47,7 +47,8 @@ def http(tiny: Path) -> Iterator[HttpPolicy]:
 @pytest.fixture(scope="session")
 def durable(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPolicy]:
     """The policy in this process, with a state folder."""
-    with LocalPolicy(str(tiny), threads=1, max_sessions=MANY, state_dir=tmp_path_factory.mktemp("state")) as policy:
+    state = tmp_path_factory.mktemp("state")
+    with LocalPolicy(str(tiny), threads=1, max_sessions=MANY, batch=False, state_dir=state) as policy:
         yield policy
 
 

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -61,24 +62,29 @@ def test_an_episode_over_http_is_the_episode_in_process(client: HttpPolicy, loca
     assert train(client, "same", seed=5) == train(local, "same", seed=5)
 
 
-def test_two_clients_at_once_do_not_see_each_other(url: str, local: LocalPolicy) -> None:
-    shown: dict[int, list[Any]] = {}
+def at_once(url: str, seeds: Sequence[int]) -> list[list[Any]]:
+    """An episode of each seed, each by a client of its own, all at once."""
 
-    def episode(seed: int) -> None:
+    def episode(seed: int) -> list[Any]:
         with HttpPolicy(url) as client:
-            shown[seed] = train(client, f"client-{seed}", seed)
+            return train(client, f"client-{seed}", seed)
 
-    threads = [Thread(target=episode, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for seed in range(4):
-        texts, logprobs, loss, kl, scores, after = shown[seed]
+    with ThreadPoolExecutor(len(seeds)) as threads:
+        return list(threads.map(episode, seeds))
+
+
+def test_clients_at_once_do_not_see_each_other(tiny: Path, local: LocalPolicy) -> None:
+    with serving(LocalPolicy(str(tiny), batch=False)) as url:
+        assert at_once(url, range(4)) == [train(local, f"client-{seed}", seed) for seed in range(4)]
+
+
+def test_clients_that_are_sampled_together_differ_from_each_alone_by_rounding_only(
+    url: str, local: LocalPolicy
+) -> None:
+    for seed, (texts, logprobs, *numbers, scores, after) in enumerate(at_once(url, range(4))):
         own = train(local, f"client-{seed}", seed)
-        assert (texts, after) == (own[0], own[5])
-        for found, alone in ((logprobs, own[1]), ([loss, kl], own[2:4]), (scores, own[4])):
-            assert found == pytest.approx(alone, abs=1e-5)  # sampled together: equal to rounding
+        assert (texts, after) == (own[0], own[-1])
+        assert [*logprobs, *numbers, *scores] == pytest.approx([*own[1], *own[2:4], *own[4]], abs=1e-5)
 
 
 BAD_CALLS: dict[str, Callable[[Policy], object]] = {

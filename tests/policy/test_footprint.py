@@ -112,7 +112,7 @@ def test_an_update_of_the_embedded_model_allocates_what_was_reckoned() -> None:
     reckoned = foot.update(**parts, rank=RANK, number=4, cpu=True) + foot.sessions(RANK, 0)
     allocated = update_of(model, 1024, 256, 1, 1024)
     assert allocated <= reckoned <= 1.3 * allocated
-    assert 1.25 * GIB < allocated < 1.45 * GIB  # MALLOC was found with 1.3 to 1.4
+    assert 1.2 * GIB < allocated < 1.4 * GIB  # MALLOC was found with this figure
 
 
 def test_adapters_moments_and_weights_are_as_large_as_reckoned() -> None:
