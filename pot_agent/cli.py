@@ -41,8 +41,18 @@ _CANNOT_RUN = (
 )  # fmt: skip
 """Errors that another machine, or another set-up of this one, would not have."""
 
+
+def _named(option: typer.CallbackParam, value: str | list[str] | None) -> str | list[str] | None:
+    """An option's value; an empty one is a shell variable that was not set, never the default."""
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(part.strip() for part in values):
+        raise ConfigError(f"--{option.name} is empty: give a value, or leave it out", value=value)
+    return value
+
+
 ModelOption = Annotated[
-    str | None, typer.Option(help="Hub id, folder, GGUF file or `embedded` (default: POT_MODEL, else embedded).")
+    str | None,
+    typer.Option(help="Hub id, folder, GGUF file or `embedded` (default: POT_MODEL, else embedded).", callback=_named),
 ]
 
 
@@ -72,7 +82,7 @@ def solve(
     tests: Annotated[str | None, typer.Option(help="JSON of the visible tests, or a file of it.")] = None,
     entry_point: Annotated[str | None, typer.Option(help="Name of the function to write.")] = None,
     model: ModelOption = None,
-    policy: Annotated[str | None, typer.Option(help="URL of a policy server (pot serve).")] = None,
+    policy: Annotated[str | None, typer.Option(help="URL of a policy server (pot serve).", callback=_named)] = None,
     budget: Annotated[
         Literal["quick", "paper"] | None, typer.Option(help="quick on a CPU, paper elsewhere, unless said.")
     ] = None,
@@ -119,16 +129,25 @@ def solve(
 def _read_problem(source: str, tests: str | None, entry_point: str | None) -> dict[str, Any]:
     from pot_agent.problem import Problem, load_problem
 
-    given = load_problem(sys.stdin.read() + "\n" if source == "-" else source)  # text of several lines names no file
+    given = load_problem(_stdin() + "\n" if source == "-" else source)  # text of several lines names no file
     found = None if tests is None else _tests(tests)
     return Problem.parse(given, tests=found, entry_point=entry_point).to_dict()
+
+
+def _stdin() -> str:
+    if sys.stdin is None:
+        raise ProblemError("`-` reads the problem from standard input, which is closed; pipe it in, or name a file")
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ProblemError(f"standard input is not UTF-8: {error}; convert it, such as with iconv") from error
 
 
 def _tests(given: str) -> str:
     path = Path(given)
     try:
         if path.is_file():
-            return path.read_text()
+            return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError, ValueError) as error:
         if not isinstance(error, OSError):
             raise ProblemError(f"--tests {given[:100]!r} cannot be read: {error}", value=given) from error
@@ -220,7 +239,8 @@ def bench(
     ] = None,
     model: ModelOption = None,
     policy: Annotated[
-        list[str] | None, typer.Option(help="URL of a policy server (pot serve); several are replicas.")
+        list[str] | None,
+        typer.Option(help="URL of a policy server (pot serve); several are replicas.", callback=_named),
     ] = None,
     ray: Annotated[
         str | None, typer.Option(help="Run problems as tasks of a Ray cluster: its address, `auto` or `local`.")

@@ -36,6 +36,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 FALLBACK_CONTEXT_TOKENS = 2048
 HUB_TIMEOUT_SECONDS = 5.0
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_SAYS_NOTHING = ("model", "ggml-model", "weights")
+"""Names of files that tell of no model; the folder's name is put before them."""
 _WEIGHTS = ("*.safetensors",)
 _WEIGHTS_NAME = "weights (*.safetensors)"
 _CONVERT = (
@@ -144,7 +146,8 @@ def _locate(model: str, home: Path) -> tuple[Path, str]:
     if path.is_file() or path.suffix == ".gguf":
         if not path.is_file():
             raise ModelNotFoundError(f"no such GGUF file: {path}; {_GET_ONE}", value=model)
-        return convert(path, home), path.stem
+        said = path.stem.lower() not in _SAYS_NOTHING
+        return convert(path, home), path.stem if said else f"{path.resolve().parent.name}/{path.stem}"
     if not _HUB_ID.fullmatch(model):
         raise ModelNotFoundError(f"no such model folder or file: {path}; {_GET_ONE}", value=model)
     return _from_hub(model, f"neither a folder nor a file here; {_GET_ONE}"), model

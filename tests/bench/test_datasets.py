@@ -2,9 +2,11 @@
 
 import gzip
 import json
+import logging
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,6 +106,24 @@ def test_a_benchmark_that_is_nowhere_is_an_error_that_names_every_way(
     assert "extra `bench`" in str(caught.value)
     with pytest.raises(DatasetNotFoundError, match="no such folder"):
         datasets.load("mbpp", data=tmp_path / "nowhere")
+
+
+def test_a_hub_that_cannot_be_reached_is_one_error_and_no_line_for_each_try(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def load_dataset(*_: Any, **__: Any) -> Any:
+        logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s")
+        raise ConnectionError("no such host")
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr(
+        sources.importlib.util, "find_spec", lambda name: SimpleNamespace(submodule_search_locations=())
+    )
+    before = logging.getLogger("huggingface_hub").level
+    with pytest.raises(DatasetNotFoundError, match="no such host"):
+        datasets.load("humaneval")
+    assert [record for record in caplog.records if "Retrying" in record.message] == []
+    assert logging.getLogger("huggingface_hub").level == before
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=list(TASKS))

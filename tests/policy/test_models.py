@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from pot_agent.errors import ConfigError, MissingExtraError, ModelNotFoundError
 from pot_agent.policy import embedded
 from pot_agent.policy.conversion import convert, folder_for, is_whole, models_folder, sha256_of
-from pot_agent.policy.models import find_embedded, load_model, setup_embedded
+from pot_agent.policy.models import find_embedded, load_model, locate_model, setup_embedded
 from pot_agent.policy.text import Chat
 from tests.policy.tiny_gguf import write_tiny_gguf
 from tests.tiny import make_tiny_model
@@ -66,6 +66,14 @@ def test_a_gguf_is_converted_once_and_holds_the_same_numbers(tiny: Path, tiny_gg
     messages = [{"role": "user", "content": "def add(a, b):"}]
     wanted = Chat(load_model(str(tiny), device="cpu", home=tmp_path)).encode(messages)  # type: ignore[arg-type]
     assert Chat(again).encode(messages) == wanted  # type: ignore[arg-type]
+
+
+def test_a_gguf_whose_name_says_nothing_is_named_after_its_folder_too(tiny_gguf: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "some-coder" / "model.gguf"
+    plain.parent.mkdir()
+    shutil.copy(tiny_gguf, plain)
+    assert locate_model(str(plain), tmp_path)[1] == "some-coder/model"
+    assert locate_model(str(tiny_gguf), tmp_path)[1] == "tiny"
 
 
 def test_two_processes_that_convert_at_once_get_one_whole_model(tiny_gguf: Path, tmp_path: Path) -> None:

@@ -130,6 +130,9 @@ def test_out_writes_the_program_or_all_of_it_as_json(sandbox: Any, tmp_path: Pat
         (("solve", "x", "--out", "/nowhere/file.py"), "cannot be written"),
         (("solve", "x", "--policy", "localhost:1"), "localhost:1"),
         (("solve", "x", "--model", "/nowhere/model"), "/nowhere/model"),
+        (("solve", "x", "--policy", ""), "--policy is empty"),
+        (("solve", "x", "--model", " "), "--model is empty"),
+        (("bench", "humaneval", "--policy", "http://127.0.0.1:9", "--policy", ""), "--policy is empty"),
         (("solve",), "PROBLEM"),
         (("sovle",), "sovle"),
     ],
@@ -140,6 +143,25 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(args: tuple[str, ...], said
     assert said in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("redirection", "said"), [("<&-", "standard input, which is closed"), ("< latin1.txt", "not UTF-8")]
+)
+def test_a_standard_input_that_cannot_be_read_is_one_clear_line(tmp_path: Path, redirection: str, said: str) -> None:
+    (tmp_path / "latin1.txt").write_bytes("Ajoutez l'été.".encode("latin-1"))
+    code = f"exec {sys.executable} -c 'from pot_agent.cli import main; main()' solve - {redirection}"
+    done = subprocess.run(["sh", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_a_byte_order_mark_is_no_part_of_a_problem_or_of_its_tests(tmp_path: Path) -> None:
+    tests = tmp_path / "tests.json"
+    tests.write_text('[{"type": "oracle"}]', encoding="utf-8-sig")
+    done = pot("solve", "-", "--tests", str(tests), stdin="\ufeffWrite f.")
+    assert "oracle" in done.stderr  # the tests were read
 
 
 def test_a_model_folder_without_weights_is_bad_input_that_names_the_folder(tmp_path: Path) -> None:

@@ -123,7 +123,10 @@ def _library(name: str) -> Any:
 
 
 def _asked(repository: str, ask: Callable[[], T]) -> T:
-    """The hub's answer; whatever goes wrong with it is one error, in one line."""
+    """The hub's answer; whatever goes wrong with it is one error, in one line, instead of a line for each try."""
+    tries = logging.getLogger("huggingface_hub")
+    level = tries.level
+    tries.setLevel(logging.ERROR)
     try:
         return ask()
     except Exception as error:
@@ -131,3 +134,5 @@ def _asked(repository: str, ask: Callable[[], T]) -> T:
         raise DatasetNotFoundError(
             f"{repository} cannot be had from the hub ({type(error).__name__}: {reason})", value=repository
         ) from error
+    finally:
+        tries.setLevel(level)
