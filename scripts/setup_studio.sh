@@ -17,7 +17,10 @@ echo "setup: making .venv-studio (a minute or two; torch is the largest part)"
 if [ -n "${TORCH_INDEX:-}" ]; then
     .venv-studio/bin/python -m pip install --quiet -c constraints/local.txt --index-url "$TORCH_INDEX" torch
 fi
-grep -v '^jsonschema_rs' constraints/local.txt > .venv-studio/local.txt  # langgraph-api wants an older one
+# a package that both files pin, such as protobuf, is the one that langgraph-api wants: pip refuses two pins of one
+awk -F== 'function named(name) { gsub(/[_.]/, "-", name); return tolower(name) }
+    NR == FNR { pinned[named($1)] = 1; next }
+    !(named($1) in pinned)' constraints/studio.txt constraints/local.txt > .venv-studio/local.txt
 .venv-studio/bin/python -m pip install --quiet -c .venv-studio/local.txt -c constraints/studio.txt --editable '.[local,studio]' ||
     fail "pip could not install the packages named above; on a machine without a GPU try: TORCH_INDEX=https://download.pytorch.org/whl/cpu make studio"
 .venv-studio/bin/pot setup
