@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,8 @@ def _draw_until_it_is_noticed(policy: LocalPolicy, session: str) -> None:
 def test_a_problem_goes_through_the_graph_and_its_adapter_is_trained(vllm: LocalPolicy, sandbox: Any) -> None:
     problem = {"problem": "Write add(a, b), which returns the sum.", "tests": ["assert add(1, 2) == 3"]}
     config = PotConfig.quick(iterations=2, width=3, max_new_tokens=64, max_prompt_tokens=400)
+    grpo = replace(config.grpo_for(vllm.capabilities.parameters), learning_rate=1e-3)  # steps that no noise hides
+    config = config.change(grpo=grpo)
     graph = create_pot_agent(vllm, sandbox, config=config, reward=Lowness())
     events = list(graph.stream(problem, stream_mode="custom"))
     updates = [event for event in events if event["event"] == "update"]
