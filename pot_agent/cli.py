@@ -5,6 +5,7 @@ Exit codes: 0 solved (or done), 1 not solved, 2 bad input, 3 this machine cannot
 """
 
 import logging
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -246,10 +247,12 @@ def bench(
         str | None, typer.Option(help="Run problems as tasks of a Ray cluster: its address, `auto` or `local`.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder or file with the benchmark's rows.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Ids of problems, separated by commas.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Ids of problems, separated by commas.", callback=_named)
+    ] = None,
     min_visible_tests: Annotated[int, typer.Option(min=0, help="Only problems with so many visible tests.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="The first so many problems.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method on each problem.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Runs of each method on each problem.")] = 1,
     seed: Annotated[int | None, typer.Option(min=0, help="The first seed.")] = None,
     budget: Annotated[
         Literal["quick", "paper"] | None, typer.Option(help="quick on a CPU, paper elsewhere, unless said.")
@@ -260,7 +263,10 @@ def bench(
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Seconds of one method on one problem, at most.")] = None,
     profile: Annotated[Literal["paper", "corrected"] | None, typer.Option(help="How the loss is formed.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder (default: runs/BENCHMARK-TIME).")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="The run's folder (default: runs/BENCHMARK-TIME).", callback=_named),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     retry: Annotated[bool, typer.Option("--retry", help="As --resume, and run again what ended in an error.")] = False,
     shard: Annotated[str, typer.Option(help="Part i of n of the problems, such as 1/4.")] = "1/1",
@@ -269,6 +275,7 @@ def bench(
     """Run methods over a benchmark and keep a record of each problem; it can be stopped and resumed."""
     from dataclasses import replace
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the run has a handler of its own
     from pot_agent.errors import CancelledError
     from pot_agent.shell.benching import INTERRUPTED, Order
     from pot_agent.shell.benching import bench as run
@@ -284,13 +291,13 @@ def bench(
         policies=policy or own,
         ray=ray,
         data=data,
-        only=[name.strip() for part in only or () for name in part.split(",") if name.strip()],
+        only=_ids(only),
         min_visible_tests=min_visible_tests,
         limit=limit,
         seeds=seeds,
         budget=budget,
         changes=changes | ({"max_seconds": max_seconds} if max_seconds is not None else {}),
-        out=out,
+        out=None if out is None else Path(out),
         resume=resume,
         retry=retry,
         shard=shard,
@@ -302,6 +309,9 @@ def bench(
     except CancelledError as error:
         _stderr.print(_escaped(str(error)), style="yellow", highlight=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
+    except KeyboardInterrupt:
+        _stderr.print("stopped before the first problem; nothing was run", style="yellow", highlight=False)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @app.command()
@@ -309,7 +319,10 @@ def report(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Folders that `pot bench` wrote; shards and seeds together.")
     ],
-    out: Annotated[Path | None, typer.Option(help="The report's folder (default: `report` in the first RUN).")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="The report's folder (default: `report` in the first RUN).", callback=_named),
+    ] = None,
     baseline: Annotated[
         str | None, typer.Option(metavar="ARM", help="What to compare with (default: mcts, else zero_shot).")
     ] = None,
@@ -317,7 +330,14 @@ def report(
     """Say what runs found, with intervals: Markdown, JSON and one HTML page."""
     from pot_agent.shell.reporting import write_report
 
-    write_report(runs, out, baseline, Console())
+    write_report(runs, None if out is None else Path(out), baseline, Console())
+
+
+def _ids(only: list[str] | None) -> list[str]:
+    named = [name.strip() for part in only or () for name in part.split(",") if name.strip()]
+    if only and not named:
+        raise ConfigError(f"--only names no problem, got {only[0]!r}: give ids, or leave it out", value=only)
+    return named
 
 
 def main() -> None:

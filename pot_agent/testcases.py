@@ -98,25 +98,28 @@ def _check_checker(source: Any, compare: Any) -> None:
         raise ProblemError(f"checker: there is no {wanted} in {shorten(source)}", value=source)
 
 
-def parse_tests(given: Any) -> tuple[Test, ...]:
-    """Tests from a list of objects and Python assertions, or JSON text of such a list. None gives none."""
+def parse_tests(given: Any, name: str = "tests") -> tuple[Test, ...]:
+    """Tests from a list of objects and Python assertions, or JSON text of such a list. None gives none.
+
+    Errors call the list by `name`.
+    """
     if given is None:
         return ()
     if isinstance(given, (str, bytes)):
-        given = _tests_from_text(given)
+        given = _tests_from_text(given, name)
     if isinstance(given, Mapping):
         given = given.get("tests", [given])
     if not isinstance(given, Sequence) or isinstance(given, (str, bytes)):
-        raise ProblemError(f"tests must be a list, got {type(given).__name__}: {shorten(given)}", value=given)
-    return tuple(_parse_test(test, f"tests[{index}]") for index, test in enumerate(given))
+        raise ProblemError(f"{name} must be a list, got {type(given).__name__}: {shorten(given)}", value=given)
+    return tuple(_parse_test(test, f"{name}[{index}]") for index, test in enumerate(given))
 
 
-def _tests_from_text(text: str | bytes) -> Any:
+def _tests_from_text(text: str | bytes, name: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ProblemError(
-            f"tests are not JSON: {error}. Give a list such as "
+            f"{name} are not JSON: {error}. Give a list such as "
             '["assert add(1, 2) == 3"] or [{"type": "stdin", "input": "1 2", "output": "3"}]',
             value=text,
         ) from error

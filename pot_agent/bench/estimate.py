@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from threading import Event
 from typing import Any
 
 from pot_agent.bench.rehearsal import Spending
@@ -40,8 +41,13 @@ class Probe:
     """Of one update, by the tokens of its completions and of its prompt; None where nothing is learned."""
 
 
-def probe(policy: Policy, problem: Problem, config: PotConfig, *, sessions: int, learn: bool) -> Probe:
-    """Sample a little in so many sessions at once, as the run will, and learn from one group. Nothing of it is kept."""
+def probe(
+    policy: Policy, problem: Problem, config: PotConfig, *, sessions: int, learn: bool, cancel: Event | None = None
+) -> Probe:
+    """Sample a little in so many sessions at once, as the run will, and learn from one group. Nothing of it is kept.
+
+    Raises `CancelledError` once `cancel` is set.
+    """
     names = [f"probe-{uuid.uuid4().hex}" for _ in range(sessions)]
     width, tokens = config.search.width, min(PROBE_TOKENS, config.search.max_new_tokens)
     messages = _prompt(policy, problem, config)
@@ -52,8 +58,9 @@ def probe(policy: Policy, problem: Problem, config: PotConfig, *, sessions: int,
         def draw(name: str, most: int = tokens) -> list[Any]:
             temperature = config.search.temperature
             return policy.sample(
-                name, version=0, messages=messages, n=width, temperature=temperature, max_tokens=most, seed=1
-            )
+                name, version=0, messages=messages, n=width, temperature=temperature, max_tokens=most, seed=1,
+                cancel=cancel,
+            )  # fmt: skip
 
         draw(names[0], 2)  # what is built at the first call is not what a token costs
         began = time.monotonic()
@@ -61,7 +68,7 @@ def probe(policy: Policy, problem: Problem, config: PotConfig, *, sessions: int,
             groups = list(pool.map(draw, names))
         seconds = max(time.monotonic() - began, 1e-6)
         drawn = sum(completion.tokens for group in groups for completion in group)
-        update = _update_seconds(policy, names[0], groups[0], config) if learn else None
+        update = _update_seconds(policy, names[0], groups[0], config, cancel) if learn else None
         return Probe(sessions=sessions, width=width, tokens_per_second=drawn / seconds, update_seconds_per_token=update)
     finally:
         for name in names:
@@ -76,14 +83,16 @@ def _prompt(policy: Policy, problem: Problem, config: PotConfig) -> list[Message
     ).messages
 
 
-def _update_seconds(policy: Policy, session: str, group: Sequence[Any], config: PotConfig) -> float | None:
+def _update_seconds(
+    policy: Policy, session: str, group: Sequence[Any], config: PotConfig, cancel: Event | None
+) -> float | None:
     """Seconds a token of an update on a group of which one is good; None where one sample is no group."""
     if len(group) < 2:
         return None
     rewards = {completion.sample_id: float(not at) for at, completion in enumerate(group)}
     began = time.monotonic()
     grpo = config.grpo_for(policy.capabilities.parameters)
-    policy.internalize(session, version=0, rewards=rewards, grpo=grpo)
+    policy.internalize(session, version=0, rewards=rewards, grpo=grpo, cancel=cancel)
     seconds = time.monotonic() - began
     return seconds / float(group[0].prompt_tokens + sum(completion.tokens for completion in group))
 

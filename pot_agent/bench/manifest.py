@@ -1,7 +1,8 @@
 """What a run is, written before its first problem: enough to run it again, and to refuse to go on with another.
 
 Compared on `--resume` and between shards: data, problems, arms with their whole configuration, seeds, model, budget and
-the versions that decide a result. Not compared: the machine, the command, the estimate, the time, Ray's version.
+the versions that decide a result. Not compared: the machine, the command, the estimate, the time, Ray's version, and
+the longest context, which is what the memory that is free at a start allows.
 
 Limits: a model behind a server is known by what it says of itself; only a model in this process has a digest of its
 weights. Versions are of this process; a server's own are not known.
@@ -21,7 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from pot_agent.bench.arms import Arm
+from pot_agent.bench.checking import parse_manifest
 from pot_agent.bench.record import RECORD_VERSION, Manifest
+from pot_agent.bench.results import DiskErrors
+from pot_agent.bench.servers import NOT_COMPARED
 from pot_agent.bench.sharding import Choice
 from pot_agent.errors import RunFolderError
 from pot_agent.policy.base import Policy
@@ -124,30 +128,33 @@ def read(folder: Path) -> Manifest | None:
     """The manifest of a run's folder; None where there is none. Raises `RunFolderError`."""
     path = folder / FILE
     try:
-        found: Manifest = json.loads(path.read_text())
+        return parse_manifest(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise RunFolderError(f"{path} cannot be read ({error}); choose another folder (--out)", value=path) from error
-    return found
+        raise RunFolderError(f"{path} cannot be read: {error}, or choose another folder (--out)", value=path) from error
 
 
 def write(folder: Path, manifest: Manifest) -> bool:
-    """Write it as a whole, unless another process of this run has just done so; whether it was written."""
+    """Write it as a whole, unless another process of this run has just done so; whether it was written.
+
+    Raises `DiskFullError`, and `RunFolderError` where the folder cannot be written to.
+    """
     path, text = folder / FILE, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{FILE}.")
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)
-            os.fsync(file.fileno())
-        os.link(name, path)
-    except FileExistsError:
-        return False
-    finally:
-        os.unlink(name)
-    sync_path(folder)
+    with DiskErrors(path):
+        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{FILE}.")
+        try:
+            with open(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fchmod(file.fileno(), 0o644)
+                os.fsync(file.fileno())
+            os.link(name, path)
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(name)
+        sync_path(folder)
     return True
 
 
@@ -166,7 +173,8 @@ def check_same(folder: Path, found: Manifest, wanted: Manifest) -> None:
 def _compared(manifest: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: manifest.get(name) for name in COMPARED}
     versions = {name: version for name, version in (kept["versions"] or {}).items() if name not in _DECIDES_NOTHING}
-    return {**kept, "versions": versions}
+    model = {name: value for name, value in (kept["model"] or {}).items() if name not in NOT_COMPARED}
+    return {**kept, "model": model, "versions": versions}
 
 
 def differences(there: Any, wanted: Any, at: str = "") -> list[str]:

@@ -13,6 +13,7 @@ are off, and a cluster that is begun here has no dashboard.
 """
 
 import logging
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 RETRIES = 3
 """Times that Ray begins a task again whose worker died."""
 LOOK_SECONDS = 0.2
+REACH_SECONDS = 10.0
 LOCAL = "local"
 """As an address: a cluster on this machine, for this run."""
 _SHOWN = 300
@@ -119,14 +121,11 @@ class OnRay:
         self._ray = _import_ray()
         self._doors = [Door(settings=settings, url=url) for url in urls] or [Door(settings=settings)]
         begun = {"include_dashboard": False} if address == LOCAL else {}
+        _check_reachable(address)
         try:
             self._ray.init(address, log_to_driver=False, configure_logging=False, **begun, **options)
         except (OSError, ValueError, RuntimeError) as error:
-            raise ClusterError(
-                f"no Ray cluster answers at {address!r} ({_gist(error)}); begin one with `ray start --head`, or "
-                f"give --ray {LOCAL}",
-                value=address,
-            ) from error
+            raise ClusterError(_nobody(address, error), value=address) from error
         gpus = 0 if urls else min(1, self._ray.cluster_resources().get("GPU", 0))
         self._resources = {"num_cpus": cpus, "num_gpus": gpus}
         self._task = self._ray.remote(**self._resources)(answer)
@@ -159,9 +158,11 @@ class OnRay:
         check_replicas([capabilities for _, capabilities, _ in found])
         return found[0][1], found[0][2]
 
-    def probe(self, problem: Problem, config: PotConfig, *, learn: bool) -> Probe:
-        """How fast the first policy is."""
-        one: Probe = self._given(self._task.remote(probe_there, self._doors[0], problem, config, learn))
+    def probe(self, problem: Problem, config: PotConfig, *, learn: bool, cancel: Event | None = None) -> Probe:
+        """How fast the first policy is. Raises `CancelledError` once `cancel` is set."""
+        waiting = self._task.remote(probe_there, self._doors[0], problem, config, learn)
+        self._wait(waiting, cancel or Event())
+        one: Probe = self._given(waiting)
         return one
 
     def close(self) -> None:
@@ -177,10 +178,7 @@ class OnRay:
         problem, method = trial.task.problem, trial.arm.method.name
         task = self._task.options(max_retries=RETRIES, name="/".join(map(str, trial.key)))
         waiting = task.remote(attempt_there, problem, method, trial.config, door)
-        while not self._ray.wait([waiting], timeout=LOOK_SECONDS)[0]:
-            if cancel.is_set():
-                self._ray.cancel(waiting, force=True)
-                raise CancelledError("cancelled; the problem is not recorded", value=trial.task.id)
+        self._wait(waiting, cancel)
         gone = self._ray.exceptions
         try:
             made: Attempt = self._given(waiting)
@@ -188,6 +186,12 @@ class OnRay:
             log.warning("%s: %s", trial.key, error)
             return lost(problem, f"{type(error).__name__}: its worker died {RETRIES + 1} times; {_gist(error)}")
         return made
+
+    def _wait(self, waiting: Any, cancel: Event) -> None:
+        while not self._ray.wait([waiting], timeout=LOOK_SECONDS)[0]:
+            if cancel.is_set():
+                self._ray.cancel(waiting, force=True)
+                raise CancelledError("cancelled; nothing of it is recorded")
 
     def _given(self, waiting: Any) -> Any:
         """What a task was asked for. Raises its error; `ClusterError` where the cluster could not run it at all."""
@@ -226,6 +230,26 @@ def _gist(error: BaseException) -> str:
     """One line: the first, or the last of a stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return lines[-1 if "Traceback" in str(error) else 0][:_SHOWN]
+
+
+def _check_reachable(address: str) -> None:
+    """Raise `ClusterError` where nobody listens at a `host:port`: Ray itself asks there for minutes."""
+    host, colon, port = address.removeprefix("ray://").partition("/")[0].rpartition(":")
+    if not (colon and host):
+        return
+    try:
+        if not (port.isdecimal() and 0 < int(port) < 1 << 16):
+            raise OSError(f"no port is called {port}")
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
+    except OSError as error:
+        raise ClusterError(_nobody(address, error), value=address) from error
+
+
+def _nobody(address: str, error: Exception) -> str:
+    return (
+        f"no Ray cluster answers at {address!r} ({_gist(error)}); begin one with `ray start --head`, or give --ray "
+        f"{LOCAL}"
+    )
 
 
 def _import_ray() -> Any:

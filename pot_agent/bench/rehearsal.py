@@ -39,10 +39,10 @@ class Spending:
     """Of one epoch, summed over updates: a group's completions, and its prompt once."""
 
 
-def rehearse(arm: Arm, problem: Problem, capabilities: Capabilities) -> Spending:
+def rehearse(arm: Arm, problem: Problem, capabilities: Capabilities, *, cancel: Event | None = None) -> Spending:
     """Run the arm over the dry policy and sandbox. Raises what the arm's graph raises."""
     policy, sandbox = DryPolicy(capabilities), DrySandbox()
-    watch(arm.method.build(policy, sandbox, arm.config), problem, Watched(clock=time.monotonic))
+    watch(arm.method.build(policy, sandbox, arm.config), problem, Watched(clock=time.monotonic), cancel=cancel)
     return Spending(
         calls=policy.calls,
         completion_tokens=policy.completion_tokens,

@@ -19,7 +19,8 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
-from pot_agent.bench.record import RECORD_VERSION, Record
+from pot_agent.bench.checking import parse_record
+from pot_agent.bench.record import Record
 from pot_agent.bench.trial import Key
 from pot_agent.errors import DiskFullError, RunFolderError
 from pot_agent.policy.files import is_full, sync_path
@@ -123,12 +124,12 @@ class Results:
             seen.add(key_of(record))
         return records
 
-    def _errors(self) -> "_DiskErrors":
-        return _DiskErrors(self.path)
+    def _errors(self) -> "DiskErrors":
+        return DiskErrors(self.path)
 
 
-class _DiskErrors:
-    """What the system says of the file, as errors that say what to do."""
+class DiskErrors:
+    """What the system says of a file of a run, as errors that say what to do."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -142,7 +143,7 @@ class _DiskErrors:
         if not isinstance(error, OSError) or isinstance(error, (RunFolderError, DiskFullError)):
             return
         if is_full(error):
-            message = f"the disk is full: {self._path} has its records so far; make room and go on with --resume"
+            message = f"the disk is full ({self._path}); what was recorded is kept: make room and go on with --resume"
             raise DiskFullError(message, value=str(self._path)) from error
         raise RunFolderError(
             f"{self._path} cannot be used ({error.strerror or error}); choose another folder (--out)",
@@ -226,18 +227,9 @@ def _finite(value: Any) -> Any:
 
 def _record(path: Path, at: int, line: bytes) -> Record:
     try:
-        record: Record = json.loads(line)
-        version, _ = record["record_version"], key_of(record)
-    except (ValueError, KeyError, TypeError) as error:
+        return parse_record(line)
+    except ValueError as error:
         raise RunFolderError(
-            f"{path}, line {at} is not a record ({type(error).__name__}: {error}); nothing was changed. Mend or remove "
-            "that line, or choose another folder (--out)",
+            f"{path}, line {at} is not a record: {error}, or choose another folder (--out); nothing was changed",
             value=line[:200].decode("utf-8", "replace"),
         ) from error
-    if version != RECORD_VERSION:
-        raise RunFolderError(
-            f"{path}, line {at} has record version {version!r} and this version of pot_agent goes on from "
-            f"{RECORD_VERSION} only; choose another folder (--out)",
-            value=version,
-        )
-    return record

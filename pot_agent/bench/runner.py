@@ -58,9 +58,19 @@ class Plan:
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise ConfigError(f"workers must be 1 or more, got {self.workers}", value=self.workers)
-        names = Counter(arm.name for arm in self.arms)
-        if double := [name for name, count in names.items() if count > 1]:
-            raise ConfigError(f"{double[0]} is asked for twice; an arm runs once", value=double)
+        for at, arm in enumerate(self.arms):
+            for before in self.arms[:at]:
+                if (before.method.name, before.config) == (arm.method.name, arm.config) or before.name == arm.name:
+                    also = "" if before.name == arm.name else f", as {before.name} too"
+                    raise ConfigError(
+                        f"{arm.name} is asked for twice{also}; an arm runs once", value=[before.name, arm.name]
+                    )
+        if not self.shard.of(self.choice.tasks):
+            raise ConfigError(
+                f"part {self.shard.index} of {self.shard.count} has no problem: there are "
+                f"{len(self.choice.tasks)}; ask for at most so many parts",
+                value=self.shard.count,
+            )
         if chains := [arm.name for arm in self.arms if arm.method.persistent and not self.shard.is_all]:
             raise ConfigError(
                 f"{chains[0]} carries one adapter from problem to problem, so it cannot be run in parts; leave --shard "
@@ -140,11 +150,18 @@ def run_benchmark(
     with _opened(plan) as results:
         todo = _left(plan, results)
         trials = Counter(trial.arm.name for unit in todo for trial in unit)
-        foreseen = foresee(trials) if todo else None
+        asked = cancel or Event()
+        try:
+            foreseen = foresee(trials) if todo else None
+        except CancelledError:
+            if not asked.is_set():
+                raise
+        if asked.is_set():
+            raise _stopped(plan, results)
         _write_manifest(plan, foreseen)
         at_once = min(plan.workers, len(todo))
         eta = Eta(left=trials, expected={} if foreseen is None else foreseen.seconds_by_arm, at_once=at_once)
-        _Run(plan, worker, grader, results, eta, show, cancel or Event()).all(todo)
+        _Run(plan, worker, grader, results, eta, show, asked).all(todo)
         return results.records
 
 
@@ -168,10 +185,7 @@ class _Run:
             if not self._asked.is_set():
                 raise
         if self._asked.is_set():
-            raise CancelledError(
-                f"stopped with {len(self._results.records)} of {self._total} done; go on with --resume",
-                value=str(self._plan.out),
-            )
+            raise _stopped(self._plan, self._results)
 
     def _side_by_side(self, todo: Sequence[Unit]) -> None:
         with ThreadPoolExecutor(max_workers=max(1, min(self._plan.workers, len(todo)))) as pool:
@@ -202,11 +216,18 @@ class _Run:
             raise CancelledError("the run was stopped", value=str(self._plan.out))
         began = time.monotonic()
         record = graded(trial, self._worker.attempt(trial, self._stop), self._grader, self._stop)
-        self._results.append(record)
-        with self._telling:
+        with self._telling:  # one at a time: what is shown counts up by one
+            self._results.append(record)
             self._eta.record(trial.arm.name, time.monotonic() - began)
             done = len(self._results.records)
             self._show(Progress(record=record, done=done, total=self._total, seconds_left=self._eta.seconds))
+
+
+def _stopped(plan: Plan, results: Results) -> CancelledError:
+    total = sum(map(len, plan.units))
+    return CancelledError(
+        f"stopped with {len(results.records)} of {total} done; go on with --resume", value=str(plan.out)
+    )
 
 
 def _opened(plan: Plan) -> Results:
@@ -268,10 +289,10 @@ def _broken_chains(all_units: Sequence[Unit], results: Results, failed: set[Key]
 
 
 def _write_manifest(plan: Plan, foreseen: Estimate | None) -> None:
-    if manifests.read(plan.out) is not None:
-        return
+    """Written unless it is there; another part's, which may have come since this one looked, is of the same run."""
     estimate: dict[str, Any] = {} if foreseen is None else foreseen.to_dict()
-    if not manifests.write(plan.out, {**plan.manifest, "estimate": estimate}):
-        found = manifests.read(plan.out)  # another shard was faster
-        if found is not None:
-            manifests.check_same(plan.out, found, plan.manifest)
+    found = manifests.read(plan.out)
+    if found is None and not manifests.write(plan.out, {**plan.manifest, "estimate": estimate}):
+        found = manifests.read(plan.out)
+    if found is not None:
+        manifests.check_same(plan.out, found, plan.manifest)

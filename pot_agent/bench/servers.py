@@ -1,7 +1,8 @@
 """One policy or several equal ones: each problem goes to the least busy that still answers.
 
 Limits: a problem stays where it began; one whose policy stops answering is begun again on another. Replicas are taken
-for equal when they say the same of themselves (model, parameters, context, sampler, what they can do).
+for equal when they say the same of themselves (model, parameters, sampler, what they can do); their longest contexts
+may differ, since these follow from the memory that each has free.
 """
 
 import logging
@@ -15,6 +16,9 @@ from pot_agent.errors import ConfigError, PolicyUnavailableError
 from pot_agent.policy.base import Capabilities
 
 log = logging.getLogger(__name__)
+
+NOT_COMPARED = frozenset({"context_tokens"})
+"""What a policy says of itself that follows from the memory of its machine."""
 
 Server = TypeVar("Server")
 Made = TypeVar("Made")
@@ -72,7 +76,8 @@ def check_replicas(capabilities: Sequence[Capabilities]) -> None:
     first = asdict(capabilities[0])
     for number, more in enumerate(capabilities[1:], 2):
         other = asdict(more)
-        different = [f"{name} is {first[name]!r} and {other[name]!r}" for name in first if first[name] != other[name]]
+        named = [name for name in first if name not in NOT_COMPARED]
+        different = [f"{name} is {first[name]!r} and {other[name]!r}" for name in named if first[name] != other[name]]
         if different:
             raise ConfigError(
                 f"policy 1 and policy {number} are not replicas: {'; '.join(different)}. A run has one model",

@@ -22,6 +22,7 @@ from pot_agent.bench.datasets.base import Dataset
 from pot_agent.bench.estimate import Estimate, Probe, estimate, in_words, probe
 from pot_agent.bench.record import Record
 from pot_agent.bench.rehearsal import rehearse
+from pot_agent.bench.report.formatting import printable
 from pot_agent.bench.runner import Here, Plan, Progress, Worker, run_benchmark
 from pot_agent.bench.servers import check_replicas
 from pot_agent.bench.sharding import Choice, Shard, choose
@@ -70,8 +71,8 @@ class Place:
     worker: Worker
     capabilities: Capabilities
     model: dict[str, Any]
-    probe: Callable[[Problem, PotConfig, int, bool], Probe]
-    """Of a problem, a configuration, how many problems at once, and whether to learn."""
+    probe: Callable[[Problem, PotConfig, int, bool, threading.Event], Probe]
+    """Of a problem, a configuration, how many problems at once, whether to learn, and what ends it early."""
     lanes: int = 1
     """Models of its kind that work side by side."""
 
@@ -97,7 +98,7 @@ def bench(order: Order, console: Console) -> list[Record]:
         grader = stack.enter_context(LocalSandbox())
         with interruptible(console) as cancel:
             show = Shown(console)
-            foresee = _foresight(plan, place, console)
+            foresee = _foresight(plan, place, console, cancel)
             records = run_benchmark(plan, place.worker, grader, foresee=foresee, show=show, cancel=cancel)
     _summarise(records, plan, console)
     return records
@@ -105,7 +106,7 @@ def bench(order: Order, console: Console) -> list[Record]:
 
 def _tell_skipped(dataset: Dataset, console: Console) -> None:
     for name, why in dataset.skipped:
-        console.print(Text(f"left out: {name} ({why})"), style="yellow", soft_wrap=True)
+        console.print(Text(f"left out: {printable(name)} ({printable(why)})"), style="yellow", soft_wrap=True)
 
 
 def _place(order: Order, stack: ExitStack, console: Console) -> Place:
@@ -121,8 +122,8 @@ def _place(order: Order, stack: ExitStack, console: Console) -> Place:
     sandbox = stack.enter_context(LocalSandbox())
     first = policies[0]
 
-    def measured(problem: Problem, config: PotConfig, sessions: int, learn: bool) -> Probe:
-        return probe(first, problem, config, sessions=-(-sessions // len(policies)), learn=learn)
+    def measured(problem: Problem, config: PotConfig, sessions: int, learn: bool, cancel: threading.Event) -> Probe:
+        return probe(first, problem, config, sessions=-(-sessions // len(policies)), learn=learn, cancel=cancel)
 
     worker = Here(policies, sandbox)
     return Place(worker=worker, capabilities=first.capabilities, model=model, probe=measured, lanes=len(policies))
@@ -134,8 +135,8 @@ def _on_ray(order: Order, address: str, stack: ExitStack) -> Place:
     cluster = stack.enter_context(OnRay(address, urls=order.policies, settings=order.settings))
     capabilities, model = cluster.about()
 
-    def measured(problem: Problem, config: PotConfig, sessions: int, learn: bool) -> Probe:
-        return cluster.probe(problem, config, learn=learn)
+    def measured(problem: Problem, config: PotConfig, sessions: int, learn: bool, cancel: threading.Event) -> Probe:
+        return cluster.probe(problem, config, learn=learn, cancel=cancel)
 
     return Place(worker=cluster, capabilities=capabilities, model=model, probe=measured, lanes=cluster.lanes)
 
@@ -189,7 +190,9 @@ def _plan(
     )
 
 
-def _foresight(plan: Plan, place: Place, console: Console) -> Callable[[Counter[str]], Estimate]:
+def _foresight(
+    plan: Plan, place: Place, console: Console, cancel: threading.Event
+) -> Callable[[Counter[str]], Estimate]:
     """What measures the policy, prints how long the run takes at most, and on what that rests."""
 
     def foresee(trials: Counter[str]) -> Estimate:
@@ -200,9 +203,9 @@ def _foresight(plan: Plan, place: Place, console: Console) -> Callable[[Counter[
             problems = [task.problem for task in plan.choice.tasks]
             shortest = min(problems, key=lambda problem: len(problem.text))
             at_once = min(plan.workers, trials.total())
-            measured = place.probe(shortest, largest.config, at_once, learn)
+            measured = place.probe(shortest, largest.config, at_once, learn, cancel)
             most_tested = max(problems, key=lambda problem: len(problem.tests))
-            spending = {arm.name: rehearse(arm, most_tested, place.capabilities) for arm in arms}
+            spending = {arm.name: rehearse(arm, most_tested, place.capabilities, cancel=cancel) for arm in arms}
         found = estimate(trials, spending, measured, lanes=min(place.lanes, at_once))
         what = f"{trials.total()} runs ({len(arms)} methods), {plan.workers} at once, into {plan.out}"
         console.print(Text(f"{what}: at most {in_words(found.hours * 3600)}"), style="bold", soft_wrap=True)
@@ -230,7 +233,8 @@ def line_of(progress: Progress) -> str:
     spent = record["ledger"]
     verdict = "error" if record["error"] else "correct" if record["correct"] else "wrong"
     parts = [
-        f"[{progress.done}/{progress.total}] {record['method']} {record['problem']}, seed {record['seed']}: {verdict}",
+        f"[{progress.done}/{progress.total}] {record['method']} {printable(record['problem'])}, seed {record['seed']}: "
+        f"{verdict}",
         f"visible {record['visible_passed']}/{record['visible_total']}",
         f"hidden {record['hidden_passed']}/{record['hidden_total']}",
         f"{spent['updates']} updates",
@@ -238,7 +242,7 @@ def line_of(progress: Progress) -> str:
         in_words(spent["seconds"].get("total", 0.0)),
     ]
     if record["error"]:
-        parts.append(record["error"][:200])
+        parts.append(printable(record["error"][:200]))
     if left is not None and progress.done < progress.total:
         parts.append(f"ETA {in_words(left)}")
     return " · ".join(parts)

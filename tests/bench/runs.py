@@ -63,6 +63,7 @@ def ledger(**changes: Any) -> Ledger:
 
 def record(problem: str = "HumanEval/1", method: str = "pot", correct: bool = True, **changes: Any) -> Record:
     """One method on one problem: right or wrong, and no more."""
+    tests, hidden = changes.get("visible_total", 3), changes.get("hidden_total", 7)
     made = Record(
         record_version=RECORD_VERSION,
         problem=problem,
@@ -71,11 +72,11 @@ def record(problem: str = "HumanEval/1", method: str = "pot", correct: bool = Tr
         method=method,
         seed=0,
         digest=f"row of {problem}",
-        visible_total=3,
-        visible_passed=3 if correct else 1,
+        visible_total=tests,
+        visible_passed=tests if changes.get("visible_solved", correct) else max(0, tests - 2),
         visible_solved=correct,
-        hidden_passed=7 if correct else 2,
-        hidden_total=7,
+        hidden_passed=hidden if correct else hidden - 5,
+        hidden_total=hidden,
         correct=correct,
         official=correct,
         verdict="passed" if correct else "wrong_answer",

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,11 +20,13 @@ from pot_agent import cli
 from pot_agent.bench.datasets.base import Dataset
 from pot_agent.bench.record import Record
 from pot_agent.bench.report.reading import read_runs
+from pot_agent.bench.runner import Progress
 from pot_agent.errors import CancelledError, CannotLearnError, ConfigError, MissingExtraError, RunFolderError
 from pot_agent.settings import Settings
 from pot_agent.shell import benching
 from pot_agent.shell.benching import INTERRUPTED, Order, bench, interruptible
 from tests.bench.running import SteadyPolicy, as_file, at_call, comparable, dying_server, read, tasks
+from tests.bench.runs import record
 from tests.policy.serving import free_port, serving
 
 METHODS = ("zero_shot", "pot")
@@ -131,6 +134,54 @@ def test_the_command_ends_with_130_after_ctrl_c_and_2_where_the_folder_is_anothe
             cli.main()
     assert ended.value.code == 2
     assert "seeds: [0] there, [0, 1] now" in capsys.readouterr().err
+
+
+def test_a_signal_while_the_policy_is_measured_ends_the_command_with_nothing_run(data: str, tmp_path: Path) -> None:
+    policy = SteadyPolicy(at_call(1, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    with serving(policy) as url, pytest.raises(CancelledError, match="stopped with 0 of 8 done; go on with --resume"):
+        shown(order(data, url, tmp_path / "r"))
+    assert policy.samples <= 2  # nothing after the call during which it came, but for a retry
+    assert policy.list_sessions() == []
+    assert read(tmp_path / "r") == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_policy_is_looked_for_ends_the_command_in_words(
+    data: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with process(data, url, tmp_path / "r") as looking:
+            silent.accept()
+            looking.send_signal(number)
+            _, said = looking.communicate(timeout=60)
+    assert looking.returncode == INTERRUPTED, said
+    assert said == "stopped before the first problem; nothing was run\n"
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--only", ","], "--only names no problem"),
+        (["--only", ""], "--only is empty"),
+        (["--out", ""], "--out is empty"),
+    ],
+)
+def test_an_option_that_says_nothing_is_refused(
+    data: str, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pot", "bench", data, "--policy", "http://127.0.0.1:1", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_name_from_a_file_does_nothing_to_the_terminal() -> None:
+    made = record("p/\x1b[2J\x1b]0;x\x07\n1", error="E: \x1b[31m", correct=False, visible_solved=False)
+    line = benching.line_of(Progress(record=made, done=1, total=2, seconds_left=None))
+    assert line.isprintable()
 
 
 def killed_in_the_middle(data: str, out: Path, kills: list[int], *, torn: Callable[[], int] = lambda: 0) -> list[int]:

@@ -237,6 +237,18 @@ def test_a_users_row_of_a_known_benchmark_is_read_as_that_benchmarks(tmp_path: P
         ({"checker": {"type": "special"}}, "checker's type must be one of tokens, .*got 'special'"),
         ({"limits": {"time_s": "2"}}, "limits must be numbers"),
         ({"setup": 3}, "setup must be text, got 3"),
+        ({"tags": 5}, "tags must be a list of texts, got 5"),
+        ({"tags": "easy"}, "tags must be a list of texts, got 'easy'"),
+        ({"note": 5}, "note must be text, got 5"),
+        ({"id": {"a": 1}}, r"id must be text or a number below 10\^18, got {'a': 1}"),
+        ({"id": True}, "id must be text or a number"),
+        ({"id": 10**18}, "id must be text or a number"),
+        ({"hidden_tests": [{"type": "?"}]}, r"hidden_tests\[0\]: there is no test kind"),
+        ({"hidden_tests": "["}, "hidden_tests are not JSON"),
+        *(
+            ({"checker": {"type": "float", "precision": digits}}, "precision must be a whole number of digits from 0")
+            for digits in ("x", None, -400, 10**400, 1.5, True)
+        ),
     ],
 )
 def test_a_users_row_that_is_not_right_is_an_error_with_its_line(
@@ -247,6 +259,22 @@ def test_a_users_row_that_is_not_right_is_an_error_with_its_line(
     assert "mine.jsonl, line 1" in str(caught.value)
 
 
+def test_a_number_is_a_name_and_a_row_without_one_is_called_by_its_line(tmp_path: Path) -> None:
+    plain = {key: value for key, value in OWN.items() if key != "id"}
+    rows = [OWN | {"id": 0}, plain, plain | {"name": "third"}]
+    assert [task.id for task in datasets.load(str(write(tmp_path / "mine.jsonl", *rows))).tasks] == [
+        "0", "mine/2", "third",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("field", ["id", "note"])
+def test_a_number_of_five_thousand_digits_is_an_error_too(tmp_path: Path, field: str) -> None:
+    path = write(tmp_path / "mine.jsonl", OWN | {field: "HERE"})
+    path.write_text(path.read_text().replace('"HERE"', "9" * 5000))
+    with pytest.raises(DatasetError, match=f"line 1.*: {field} must be text.*<int>"):
+        datasets.load(str(path))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -255,6 +283,7 @@ def test_a_users_row_that_is_not_right_is_an_error_with_its_line(
         ("\n[1]\n", "line 2: a row must be an object"),
         (f"{json.dumps(OWN)}\n{json.dumps(OWN)}\n", "two rows are called add"),
         ("[" * 100_000, "not JSON"),
+        (json.dumps(OWN | {"id": "a\ud800"}), r"an id must be text that can be written as UTF-8, got 'a\\ud800'"),
     ],
 )
 def test_a_file_that_is_not_right_is_an_error(tmp_path: Path, text: str, message: str) -> None:

@@ -57,14 +57,14 @@ def test_a_pickle_that_asks_for_any_class_is_refused(value: Any) -> None:
     ],
 )
 def test_private_tests_that_are_broken_are_an_error(encoded: str, message: str) -> None:
-    with pytest.raises(DatasetError, match=message):
+    with pytest.raises(DatasetError, match=f"row 1: .*({message})"):
         decode_private_tests(encoded, "row 1")
 
 
 def test_what_private_tests_inflate_to_is_bounded() -> None:
     bomb = packed("0" * 1_000_000)
     assert len(bomb) < 3_000
-    with pytest.raises(DatasetError, match="more than 100,000 bytes"):
+    with pytest.raises(DatasetError, match=r"row 1: .*more than 100,000 bytes"):
         decode_private_tests(bomb, "row 1", most_bytes=100_000)
     assert len(decode_private_tests(bomb, "row 1")) == 1_000_000
 

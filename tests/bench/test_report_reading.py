@@ -1,6 +1,7 @@
 """Run folders as they are found: in parts, damaged, of another run, or no run at all."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pot_agent.bench.report import report
 from pot_agent.bench.report.findings import findings_of
 from pot_agent.bench.report.reading import natural, read_runs
 from pot_agent.errors import ReportError
+from tests.bench.damages import DAMAGES
 from tests.bench.runs import manifest, record, write_run
 
 
@@ -142,12 +144,10 @@ def test_a_method_without_results_is_left_out_and_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [RECORD_VERSION + 1, None, "1"])
 def test_another_version_of_the_format_is_refused(tmp_path: Path, version: Any) -> None:
     write_run(tmp_path / "a", manifest(methods=["pot"]), [record("p/0", record_version=version)])
-    with pytest.raises(
-        ReportError, match=rf"line 1 of .* is of record version {version!r}.*reads {RECORD_VERSION} only"
-    ):
+    with pytest.raises(ReportError, match=rf"line 1 of .*: record version {version!r}.*reads {RECORD_VERSION} only"):
         read_runs([tmp_path / "a"])
     write_run(tmp_path / "b", manifest(methods=["pot"], record_version=version), [record("p/0")])
-    with pytest.raises(ReportError, match=r"manifest\.json is of record version"):
+    with pytest.raises(ReportError, match=r"manifest\.json.*: record version"):
         read_runs([tmp_path / "b"])
 
 
@@ -168,7 +168,7 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path, line: bytes) -> N
     folder = write_run(tmp_path, manifest(methods=["pot"]), [record("p/0"), record("p/1")])
     first, second = (folder / "results.jsonl").read_bytes().splitlines()
     (folder / "results.jsonl").write_bytes(b"\n".join([first, line, second, b""]))
-    with pytest.raises(ReportError, match=r"line 2 of .*results\.jsonl is not JSON"):
+    with pytest.raises(ReportError, match=r"line 2 of .*results\.jsonl: not JSON"):
         read_runs([folder])
 
 
@@ -248,3 +248,38 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     with pytest.raises(ReportError, match="cannot be written to"):
         report([folder], tmp_path / "out")
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
+def test_no_damage_of_a_record_is_reported_on(tmp_path: Path, damage: Any) -> None:
+    folder = write_run(tmp_path, manifest(methods=["pot"], ids=["p/0", "p/1"]), [record("p/0"), record("p/1")])
+    path = folder / "results.jsonl"
+    first, second = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([damage(first), second, b""]))
+    with pytest.raises(ReportError, match=r"line 1 of .*results\.jsonl: "):
+        read_runs([folder])
+
+
+@pytest.mark.parametrize("strange", [record("p/7"), record("p/0", seed=3)])
+def test_a_record_that_was_never_planned_is_not_counted(tmp_path: Path, strange: Any) -> None:
+    folder = write_run(tmp_path, manifest(methods=["pot"], ids=["p/0"]), [record("p/0"), strange])
+    with pytest.raises(ReportError, match=r"line 2 of .*is not planned in .*manifest\.json"):
+        read_runs([folder])
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"data": {"ids": 5}}, "data.ids must be a list of names, got 5"),
+        ({"data": {"ids": [5]}}, "data.ids must be a list of names"),
+        ({"budget": {"allowed": 5}}, "budget.allowed must be an object, got 5"),
+        ({"methods": {"pot": {"config": 5}}}, "methods.pot.config must be an object, got 5"),
+        ({"methods": {"pot": {"config": {"search": 5}}}}, "methods.pot.config.search must be an object, got 5"),
+        ({"record_version": True}, "record version True"),
+    ],
+)
+def test_a_manifest_that_cannot_be_is_named_with_its_value(tmp_path: Path, changes: Any, named: str) -> None:
+    folder = write_run(tmp_path, manifest(methods=["pot"]), [record("p/0")])
+    (folder / "manifest.json").write_text(json.dumps({**manifest(methods=["pot"]), **changes}))
+    with pytest.raises(ReportError, match=re.escape(named)):
+        read_runs([folder])

@@ -2,15 +2,19 @@
 
 import errno
 import os
+import tempfile
+import time
 from pathlib import Path
 from threading import Barrier, Event
 from typing import Any
 
 import pytest
 
+from pot_agent.bench import manifest as manifests
 from pot_agent.bench.manifest import FILE
 from pot_agent.bench.results import SET_ASIDE, Results, key_of
 from pot_agent.bench.runner import Progress
+from pot_agent.bench.sharding import Shard
 from pot_agent.errors import (
     CancelledError,
     ConfigError,
@@ -19,9 +23,11 @@ from pot_agent.errors import (
     RunFolderError,
 )
 from pot_agent.methods.parts.passing import PassingPolicy
+from tests.bench.damages import DAMAGES
 from tests.bench.running import (
     CONFIG,
     HALF,
+    MODEL,
     ZERO,
     SteadyPolicy,
     arm,
@@ -55,7 +61,12 @@ def whole(folder: Path, sandbox: Any, arms: Any = ARMS, **options: Any) -> list[
 
 def test_every_arm_runs_once_on_every_problem_with_every_seed(sandbox: Any, tmp_path: Path) -> None:
     shown: list[Progress] = []
-    records = run(plan(tmp_path / "r", ARMS, seeds=[3, 4]), SteadyPolicy(), sandbox, show=shown.append)
+
+    def show(progress: Progress) -> None:
+        shown.append(progress)
+        time.sleep(0.02)  # others end meanwhile
+
+    records = run(plan(tmp_path / "r", ARMS, seeds=[3, 4], workers=4), SteadyPolicy(), sandbox, show=show)
     keys = [key_of(record) for record in records]
     assert sorted(keys) == sorted(
         (f"add/{number}", name, seed) for number in range(3) for name in ("zero_shot", "pot") for seed in (3, 4)
@@ -311,14 +322,77 @@ def test_a_chain_that_was_broken_starts_at_its_first_problem_again(sandbox: Any,
 
 
 def test_a_plan_that_cannot_be_is_refused(tmp_path: Path) -> None:
-    from pot_agent.bench.sharding import Shard
-
     with pytest.raises(ConfigError, match="cannot be run in parts"):
         plan(tmp_path, CHAIN, shard=Shard(index=1, count=2))
     with pytest.raises(ConfigError, match="pot is asked for twice"):
         plan(tmp_path, [arm("pot"), arm("pot")])
+    with pytest.raises(ConfigError, match="pot:width=2 is asked for twice, as pot:k=2 too"):
+        plan(tmp_path, [arm("zero_shot"), arm("pot:k=2"), arm("pot:width=2")])
+    with pytest.raises(ConfigError, match="part 4 of 4 has no problem: there are 3"):
+        plan(tmp_path, ARMS, shard=Shard(index=4, count=4))
     with pytest.raises(ConfigError, match="workers must be 1 or more"):
         plan(tmp_path, ARMS, workers=0)
+
+
+def test_a_part_whose_folder_became_another_runs_while_it_measured_the_policy_is_refused(
+    sandbox: Any, tmp_path: Path
+) -> None:
+    other = plan(tmp_path / "r", ARMS, data={"sha256": "1"}).manifest
+    policy = SteadyPolicy()
+
+    def another_is_faster(trials: Any) -> None:
+        assert manifests.write(tmp_path / "r", other)
+
+    part = plan(tmp_path / "r", ARMS, shard=Shard(index=2, count=2))
+    with pytest.raises(RunFolderError, match=r'data\.sha256: "1" there, "0" now'):
+        run(part, policy, sandbox, foresee=another_is_faster)
+    assert (read(tmp_path / "r"), policy.calls) == ([], [])
+
+
+def test_a_run_that_is_stopped_while_the_policy_is_measured_begins_nothing(sandbox: Any, tmp_path: Path) -> None:
+    cancel, policy = Event(), SteadyPolicy()
+
+    def stopped_in_the_middle(trials: Any) -> None:
+        cancel.set()
+        raise CancelledError("cancelled")
+
+    for foresee in (lambda trials: cancel.set(), stopped_in_the_middle):
+        cancel.clear()
+        with pytest.raises(CancelledError, match="stopped with 0 of 6 done; go on with --resume"):
+            run(plan(tmp_path / "r", ARMS), policy, sandbox, foresee=foresee, cancel=cancel)
+    assert (read(tmp_path / "r"), policy.calls) == ([], [])
+    assert len(run(plan(tmp_path / "r", ARMS, resume=True), policy, sandbox)) == 6
+
+
+def test_a_context_that_the_memory_of_the_moment_allows_is_no_other_run(sandbox: Any, tmp_path: Path) -> None:
+    stopped(tmp_path / "r", sandbox, model={**MODEL, "context_tokens": 13056})
+    again = plan(tmp_path / "r", ARMS, resume=True, model={**MODEL, "context_tokens": 13824})
+    assert len(run(again, SteadyPolicy(), sandbox)) == 6
+
+
+def test_a_disk_that_is_full_before_the_first_record_is_an_error_that_says_so(
+    sandbox: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(**options: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tempfile, "mkstemp", full)
+        with pytest.raises(DiskFullError, match=r"the disk is full .*manifest\.json.*make room"):
+            run(plan(tmp_path / "r", ARMS), SteadyPolicy(), sandbox)
+    assert len(run(plan(tmp_path / "r", ARMS, resume=True), SteadyPolicy(), sandbox)) == 6
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
+def test_no_damage_of_a_record_is_gone_on_from(sandbox: Any, tmp_path: Path, damage: Any) -> None:
+    whole(tmp_path / "r", sandbox)
+    path = tmp_path / "r" / "results.jsonl"
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([damage(lines[0]), *lines[1:], b""]))
+    before = path.read_bytes()
+    with pytest.raises(RunFolderError, match=r"line 1 is not a record: .*nothing was changed"):
+        run(plan(tmp_path / "r", ARMS, resume=True), SteadyPolicy(), sandbox)
+    assert path.read_bytes() == before
 
 
 def test_a_file_of_tasks_is_read_as_those_tasks(tmp_path: Path) -> None:

@@ -95,6 +95,10 @@ def _dataset(name: str, tasks: list[Task], source: str, licence: str, skipped: t
         raise DatasetError(f"{source} has no problem of {name}{left_out}", value=source)
     seen: set[str] = set()
     for task in tasks:
+        if not _can_be_written(task.id):
+            raise DatasetError(
+                f"{source}: an id must be text that can be written as UTF-8, got {task.id!r}", value=task.id
+            )
         if task.id in seen:
             raise DatasetError(f"{source}: two rows are called {task.id}; ids must differ", value=task.id)
         seen.add(task.id)
@@ -106,6 +110,15 @@ def _dataset(name: str, tasks: list[Task], source: str, licence: str, skipped: t
         digest=digest_of_tasks(tasks),
         skipped=skipped,
     )
+
+
+def _can_be_written(text: str) -> bool:
+    """Whether it holds no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check(benchmark: Benchmark, dataset: Dataset) -> None:

@@ -27,6 +27,9 @@ _EXPORTED = frozenset(
     | {"output_limit"}
 )
 """Fields of an export that say nothing about a task."""
+_MOST_ID = 10**18
+_MOST_DIGITS = 300
+"""Below the smallest number that a float holds in full."""
 
 
 def task_of(line: Line, benchmark: str) -> Task:
@@ -42,14 +45,14 @@ def task_of(line: Line, benchmark: str) -> Task:
 
 
 def _own(row: Row, line: Line, benchmark: str) -> Task:
-    name = str(row.get("id") or row.get("name") or f"{Path(line.path).stem}/{line.number}")
+    name = _id(row, line)
     where = f"{line.where} ({name})"
     given = _problem(row, where)
     try:
         compared = _comparison(row.get("checker"), where)
         problem = Problem.parse(given)
         shown = [_compared(test, compared) for test in problem.tests]
-        graded = [_compared(test, compared) for test in parse_tests(row.get("hidden_tests"))]
+        graded = [_compared(test, compared) for test in parse_tests(row.get("hidden_tests"), "hidden_tests")]
     except ProblemError as error:
         raise DatasetError(f"{where}: {error}", value=error.value) from error
     visible, hidden = _separated(shown, graded, problem.entry_point, where)
@@ -64,13 +67,38 @@ def _own(row: Row, line: Line, benchmark: str) -> Task:
         hidden_setup=text_of(row, "hidden_setup", where, ""),
         hidden_limits=problem.limits or Limits(),
         digest=digest_of({key: value for key, value in row.items() if key not in INFORMATIONAL}, name),
-        tags=tuple(map(str, row.get("tags") or ())),
-        note=_note(row, len(shown) - len(visible)),
+        tags=_tags(row, where),
+        note=_note(row, len(shown) - len(visible), where),
     )
 
 
-def _note(row: Row, left_out: int) -> str:
-    said = [str(row["note"])] if row.get("note") else []
+def _id(row: Row, line: Line) -> str:
+    """What the row is called; its place in the file where it says nothing."""
+    for key in ("id", "name"):
+        value = row.get(key)
+        if value is None or value == "":
+            continue
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST_ID:
+            return str(value)
+        if not isinstance(value, str):
+            raise DatasetError(
+                f"{line.where}: {key} must be text or a number below 10^18, got {shorten(value)}", value=value
+            )
+        return value
+    return f"{Path(line.path).stem}/{line.number}"
+
+
+def _tags(row: Row, where: str) -> tuple[str, ...]:
+    tags = row.get("tags")
+    tags = () if tags is None else tags
+    if not isinstance(tags, (list, tuple)) or not all(isinstance(tag, str) for tag in tags):
+        raise DatasetError(f"{where}: tags must be a list of texts, got {shorten(tags)}", value=tags)
+    return tuple(tags)
+
+
+def _note(row: Row, left_out: int, where: str) -> str:
+    note = text_of(row, "note", where, "")
+    said = [note] if note else []
     if left_out:
         said.append(f"{left_out} visible tests left out: hidden tests contradict them, or have no others")
     return "; ".join(said)
@@ -126,7 +154,14 @@ def _comparison(given: Any, where: str) -> dict[str, Any]:
         if isinstance(given, Mapping) and name in given:
             fields[name] = given[name]
     if isinstance(given, Mapping) and "precision" in given:
-        fields |= {"abs": 10.0 ** -int(given["precision"]), "rel": 10.0 ** -int(given["precision"])}
+        digits = given["precision"]
+        if not isinstance(digits, int) or isinstance(digits, bool) or not 0 <= digits <= _MOST_DIGITS:
+            raise DatasetError(
+                f"{where}: checker's precision must be a whole number of digits from 0 to {_MOST_DIGITS}, got "
+                f"{shorten(digits)}",
+                value=digits,
+            )
+        fields |= {"abs": 10.0**-digits, "rel": 10.0**-digits}
     return fields
 
 

@@ -34,7 +34,7 @@ def decode_private_tests(encoded: str, where: str, *, most_bytes: int = MAX_INFL
     """The JSON text. Raises `DatasetError` for anything that is not such text."""
     try:
         packed = base64.b64decode(encoded.encode("ascii"), validate=True)
-        inflated = _inflated(packed, most_bytes)
+        inflated = _inflated(packed, where, most_bytes)
         text = PlainUnpickler(io.BytesIO(inflated)).load()
     except DatasetError:
         raise
@@ -47,10 +47,10 @@ def decode_private_tests(encoded: str, where: str, *, most_bytes: int = MAX_INFL
     return text
 
 
-def _inflated(packed: bytes, most_bytes: int) -> bytes:
+def _inflated(packed: bytes, where: str, most_bytes: int) -> bytes:
     stream = zlib.decompressobj()
     inflated = stream.decompress(packed, most_bytes)
     if stream.unconsumed_tail or not stream.eof:
         reason = f"more than {most_bytes:,} bytes" if stream.unconsumed_tail else "cut short"
-        raise DatasetError(f"private tests are damaged: {reason}", value=reason)
+        raise DatasetError(f"{where}: private tests are damaged: {reason}; get the file again", value=where)
     return inflated

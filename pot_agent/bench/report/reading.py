@@ -6,18 +6,14 @@ method that two of them share can be merged; all else is refused by name. A last
 read as missing.
 """
 
-import json
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from pot_agent.bench.record import RECORD_VERSION, Manifest, Record
+from pot_agent.bench.checking import parse_manifest, parse_record
+from pot_agent.bench.record import Manifest, Record
 from pot_agent.bench.report.formatting import printable
 from pot_agent.errors import ReportError
 
@@ -116,15 +112,14 @@ def read_manifest(folder: Path) -> Manifest:
     """What a run was."""
     path = folder / "manifest.json"
     try:
-        found = _parsed(path.read_bytes())
+        return parse_manifest(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ReportError(
             f"{folder} is not a run: there is no {path.name}; name a folder that `pot bench --out` wrote",
             value=str(folder),
         ) from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ReportError(f"{path} cannot be read: {error}", value=str(path)) from error
-    return cast(Manifest, _checked(Manifest, found, str(path)))
 
 
 def data_digest(manifest: Manifest) -> str:
@@ -186,6 +181,7 @@ def _merge(
     folder: Path, manifest: Manifest, arms: dict[str, dict[Cell, Record]], notes: list[str], torn: list[Path]
 ) -> None:
     files = sorted(folder.glob("results*.jsonl"))
+    planned = set(_cells(manifest))
     if not files:
         notes.append(f"{folder} has no results file yet")
     for path in files:
@@ -196,6 +192,12 @@ def _merge(
                     f"{place}: {printable(arm)} on {printable(record['benchmark'])} is not in "
                     f"{folder / 'manifest.json'}; the file is of another run",
                     value=arm,
+                )
+            if planned and cell not in planned:
+                raise ReportError(
+                    f"{place}: {printable(record['problem'])} with seed {record['seed']} is not planned in "
+                    f"{folder / 'manifest.json'}; the file is of another run",
+                    value=record["problem"],
                 )
             if cell in arms[arm]:
                 raise ReportError(
@@ -216,59 +218,10 @@ def _lines(path: Path, torn: list[Path]) -> Iterator[tuple[str, Record]]:
     for number, line in enumerate(lines[:-1], start=1):
         place = f"line {number} of {path}"
         try:
-            found = _parsed(line)
-        except (ValueError, RecursionError) as error:
-            raise ReportError(
-                f"{place} is not JSON ({error}); no crash of `pot bench` leaves such a line: mend or remove it",
-                value=str(path),
-            ) from error
-        record = cast(Record, _checked(Record, found, place))
-        _check_tree(record, place)
+            record = parse_record(line)
+        except ValueError as error:
+            raise ReportError(f"{place}: {error}", value=str(path)) from error
         yield place, record
-
-
-def _check_tree(record: Record, place: str) -> None:
-    """Parents come before children, and each thought names a program that is there: who draws it relies on that."""
-    for index, node in enumerate(record["tree"]):
-        parent, program = node["parent"], node["program"]
-        rooted = parent is None if index == 0 else parent is not None and 0 <= parent < index
-        if not rooted or not (program is None or 0 <= program < len(record["programs"])):
-            raise ReportError(
-                f"{place}: node {index} of the tree has parent {parent} and program {program}", value=index
-            )
-    if any(not 0 <= node < len(record["tree"]) for node in record["committed_path"]):
-        raise ReportError(f"{place}: the committed path leaves the tree", value=record["committed_path"])
-
-
-def _parsed(text: bytes) -> Any:
-    """JSON whose numbers are finite or missing."""
-    return json.loads(text, parse_constant=lambda name: None, parse_float=_finite)
-
-
-def _finite(text: str) -> float | None:
-    value = float(text)
-    return value if math.isfinite(value) else None
-
-
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
-def _checked(kind: Any, found: Any, place: str) -> Any:
-    version = found.get("record_version") if isinstance(found, dict) else None
-    if version != RECORD_VERSION:
-        raise ReportError(
-            f"{place} is of record version {version!r}, and this version of pot_agent reads {RECORD_VERSION} only; "
-            "report with the version that made it",
-            value=version,
-        )
-    try:
-        return _adapter(kind).validate_python(found)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        name = ".".join(map(str, first["loc"]))
-        raise ReportError(f"{place}: {name}: {first['msg']}, got {str(first['input'])[:100]!r}", value=name) from error
 
 
 def _check_rows(arms: dict[str, dict[Cell, Record]]) -> None:
@@ -289,8 +242,11 @@ def _check_rows(arms: dict[str, dict[Cell, Record]]) -> None:
 def _planned(manifests: Sequence[Manifest]) -> dict[str, set[Cell]]:
     planned: dict[str, set[Cell]] = {}
     for manifest in manifests:
-        ids = manifest["data"].get("ids")
-        cells = {(str(problem), seed) for problem in ids or () for seed in manifest["seeds"]}
         for arm in manifest["methods"]:
-            planned.setdefault(arm, set()).update(cells)
+            planned.setdefault(arm, set()).update(_cells(manifest))
     return planned
+
+
+def _cells(manifest: Manifest) -> list[Cell]:
+    """What a run was to be tried on; empty where its manifest names no problems."""
+    return [(problem, seed) for problem in manifest["data"].get("ids") or () for seed in manifest["seeds"]]
