@@ -63,8 +63,9 @@ def test_every_arm_runs_once_on_every_problem_with_every_seed(sandbox: Any, tmp_
     shown: list[Progress] = []
 
     def show(progress: Progress) -> None:
+        if not shown:
+            time.sleep(0.5)  # others end meanwhile
         shown.append(progress)
-        time.sleep(0.02)  # others end meanwhile
 
     records = run(plan(tmp_path / "r", ARMS, seeds=[3, 4], workers=4), SteadyPolicy(), sandbox, show=show)
     keys = [key_of(record) for record in records]
